@@ -1,0 +1,37 @@
+#![no_std]
+//! The vocabulary every part of Palisade shares: identifiers, time, names, fences, blocks of
+//! commands, replies, limits. This crate decides nothing and does nothing; all other crates may
+//! import it, it imports none of them.
+
+extern crate alloc;
+
+pub mod block;
+pub mod codec;
+pub mod fence;
+pub mod hard_state;
+pub mod hash;
+pub mod ids;
+pub mod limits;
+pub mod mutant;
+pub mod name;
+pub mod random;
+pub mod reply;
+pub mod time;
+
+pub use block::{Block, BlockBuilder, BlockError};
+pub use codec::{DecodeError, Reader, Writer};
+pub use fence::{Fence, FenceError, Floor, Refused};
+pub use hard_state::HardState;
+pub use ids::{
+    ClusterId, ConnId, Epoch, Incarnation, LogIndex, NodeId, RequestId, SessionId, SessionToken, ShardId, Term,
+    Ticket,
+};
+pub use limits::ClusterLimits;
+pub use mutant::{Mutant, Mutants};
+pub use name::{Key, Name, NameError};
+pub use random::Rng;
+pub use reply::{
+    Cause, Class, Description, HolderInfo, LockRow, Outcome, Refusal, Reply, SessionRow, Transition,
+    TransitionKind, WaiterInfo,
+};
+pub use time::Time;

@@ -1,0 +1,84 @@
+//! Limits that apply reads: replicated configuration, fixed when the cluster is formatted and part
+//! of its identity. Never a node's own file.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::codec::{DecodeError, Reader, Writer};
+
+/// The shortest and longest TTL of a session.
+pub const TTL_MIN: Duration = Duration::from_millis(500);
+/// See [`TTL_MIN`].
+pub const TTL_MAX: Duration = Duration::from_secs(3600);
+/// The TTL a session gets that does not ask for one.
+pub const TTL_DEFAULT: Duration = Duration::from_secs(30);
+/// How many finished tickets of a session keep their outcome.
+pub const OUTCOMES_KEPT: usize = 256;
+/// The most ranges of finished tickets plus open tickets of a session.
+pub const TICKET_RANGES_MAX: usize = 2_000;
+/// The most keys one entry releases when a session ends.
+pub const RELEASES_PER_ENTRY: u32 = 50;
+/// The most rows of a page of a listing.
+pub const PAGE_ROWS_MAX: u32 = 1_000;
+/// The most waiters `describe` lists.
+pub const DESCRIBE_WAITERS_MAX: usize = 100;
+/// How many last transitions of a key are kept.
+pub const TRANSITIONS_KEPT: usize = 8;
+
+/// The limits of a cluster, as `format` fixed them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterLimits {
+    /// Live sessions.
+    pub sessions: u32,
+    /// Keys held or awaited by one session.
+    pub keys_per_session: u32,
+    /// Waiters in one key's queue.
+    pub waiters_per_key: u32,
+    /// Records of idle keys kept before the oldest are reclaimed.
+    pub idle_keys: u32,
+    /// Keys held or awaited, all sessions together.
+    pub claims: u32,
+    /// Ends of sessions remembered.
+    pub ended_sessions: u32,
+}
+
+impl Default for ClusterLimits {
+    fn default() -> Self {
+        ClusterLimits {
+            sessions: 200_000,
+            keys_per_session: 1_000,
+            waiters_per_key: 100_000,
+            idle_keys: 1_000_000,
+            claims: 2_000_000,
+            ended_sessions: 100_000,
+        }
+    }
+}
+
+impl ClusterLimits {
+    /// Appends the fields.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut w = Writer(out);
+        w.u32(self.sessions);
+        w.u32(self.keys_per_session);
+        w.u32(self.waiters_per_key);
+        w.u32(self.idle_keys);
+        w.u32(self.claims);
+        w.u32(self.ended_sessions);
+    }
+
+    /// Reads the fields.
+    ///
+    /// # Errors
+    /// When the bytes end early.
+    pub fn decode(r: &mut Reader<'_>) -> Result<ClusterLimits, DecodeError> {
+        Ok(ClusterLimits {
+            sessions: r.u32()?,
+            keys_per_session: r.u32()?,
+            waiters_per_key: r.u32()?,
+            idle_keys: r.u32()?,
+            claims: r.u32()?,
+            ended_sessions: r.u32()?,
+        })
+    }
+}

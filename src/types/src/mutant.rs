@@ -1,0 +1,65 @@
+//! Bugs that can be switched on in the simulator, to show that the tests would find them. The
+//! numbers are those of the catalogue of Raft and lock-server bugs kept in `tests/SIMULATION.md`.
+//! No configuration file, flag or message can reach this: a server always runs with none.
+
+/// A bug that other systems have shipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mutant {
+    /// A follower acknowledges entries before they are on its disk.
+    B1 = 1,
+    /// A vote leaves before term and vote are durable.
+    B3 = 3,
+    /// An append deletes everything after its previous index, also what matches.
+    B4 = 4,
+    /// Entries of an older term are committed by counting.
+    B6 = 6,
+    /// A disk completion from before a truncation counts for what was written after it.
+    B8 = 8,
+    /// Entries of a term reach the disk before the term itself.
+    B9 = 9,
+    /// The leader counts its own copy before its disk has it.
+    B13 = 13,
+    /// A request is answered with success because its index was committed, whoever's entry is there.
+    B14 = 14,
+    /// A leader acts on session deadlines it kept from an earlier term.
+    B20 = 20,
+    /// A lock is granted to a waiter whose session has ended.
+    B22 = 22,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Mutant; 10] = [
+        Mutant::B1,
+        Mutant::B3,
+        Mutant::B4,
+        Mutant::B6,
+        Mutant::B8,
+        Mutant::B9,
+        Mutant::B13,
+        Mutant::B14,
+        Mutant::B20,
+        Mutant::B22,
+    ];
+}
+
+/// Which bugs are switched on. None, outside the simulator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Mutants(u64);
+
+impl Mutants {
+    /// No bug: what ships.
+    pub const NONE: Mutants = Mutants(0);
+
+    /// One bug.
+    pub const fn only(m: Mutant) -> Mutants {
+        Mutants(1 << m as u8)
+    }
+
+    /// Whether that bug is on.
+    #[inline]
+    pub const fn has(self, m: Mutant) -> bool {
+        self.0 & (1 << m as u8) != 0
+    }
+}

@@ -1,0 +1,100 @@
+//! Names that users choose: keys, resources, owners. Opaque, no hidden hierarchy.
+
+use alloc::sync::Arc;
+use core::borrow::Borrow;
+use core::fmt;
+use core::ops::Deref;
+
+/// The longest name, in bytes.
+pub const NAME_BYTES_MAX: usize = 512;
+
+/// Why a text is no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// It is empty.
+    #[error("a name has at least one byte")]
+    Empty,
+    /// It is longer than [`NAME_BYTES_MAX`].
+    #[error("a name has at most 512 bytes, this one has {0}")]
+    TooLong(usize),
+    /// It holds a control character.
+    #[error("a name holds no control characters")]
+    Control,
+    /// It is not UTF-8.
+    #[error("a name is UTF-8")]
+    NotUtf8,
+}
+
+/// Checks a name: UTF-8 without control characters, 1 to 512 bytes.
+///
+/// # Errors
+/// Says which of the rules does not hold.
+pub fn check(text: &str) -> Result<(), NameError> {
+    if text.is_empty() {
+        return Err(NameError::Empty);
+    }
+    if text.len() > NAME_BYTES_MAX {
+        return Err(NameError::TooLong(text.len()));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(NameError::Control);
+    }
+    Ok(())
+}
+
+/// A checked name: 1 to 512 bytes of UTF-8 without control characters. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(Arc<str>);
+
+/// The name of a lock. A [`Name`] like any other.
+pub type Key = Name;
+
+impl Name {
+    /// Checks a text and makes a name of it.
+    ///
+    /// # Errors
+    /// See [`check`].
+    pub fn new(text: &str) -> Result<Name, NameError> {
+        check(text)?;
+        Ok(Name(Arc::from(text)))
+    }
+
+    /// The same from bytes that may be anything.
+    ///
+    /// # Errors
+    /// See [`check`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Name, NameError> {
+        Name::new(core::str::from_utf8(bytes).map_err(|_| NameError::NotUtf8)?)
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Deref for Name {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for Name {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}

@@ -1,0 +1,3 @@
+#![no_std]
+//! (under construction)
+extern crate alloc;

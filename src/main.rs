@@ -1,2 +1,7 @@
-//! The `palisade` command.
-fn main() {}
+//! The `palisade` command: server, supervisor of a development cluster, and client in one binary.
+
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

@@ -1,1 +1,43 @@
-//! (under construction)
+//! The Palisade client for applications on tokio: sessions that renew themselves, locks as guards,
+//! and the fence that makes a protected write safe.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use palisade_client::{Client, ClientConfig};
+//!
+//! let client = Client::connect(ClientConfig::new(["127.0.0.1:7401", "127.0.0.1:7402", "127.0.0.1:7403"]))?;
+//! let session = client.session().owner("worker-3").open().await?;
+//! let guard = session.fenced("reports/daily", "reports-bucket").acquire().await?;
+//! println!("show this with every write: {}", guard.fence());
+//! guard.release().await?;
+//! session.close().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What a lock cannot do
+//! A holder that is paused past its lease wakes up believing that it still holds the lock. A guard
+//! notices as soon as it can run ([`Guard::lost`], [`Guard::is_valid`]), but a write that was on its
+//! way by then arrives all the same. Only the resource can refuse it: it stores the highest barrier
+//! it has seen and applies the rule of [`Floor`] to the [`Fence`] of each write.
+
+mod client;
+mod clock;
+mod command;
+mod config;
+mod driver;
+mod error;
+mod link;
+mod lock;
+mod session;
+
+pub use client::{Answer, Client, Page};
+pub use config::ClientConfig;
+pub use error::{AcquireError, CallError, ConnectError, LostReason};
+pub use lock::{AdvisoryRequest, FencedRequest, Guard, Queued};
+pub use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
+pub use palisade_types::{
+    Cause, Class, ClusterId, Description, Epoch, Fence, FenceError, Floor, HolderInfo, LockRow, Refusal, Refused,
+    SessionId, SessionRow, Transition, TransitionKind, WaiterInfo,
+};
+pub use session::{Session, SessionBuilder};

@@ -1,3 +1,55 @@
 #![no_std]
-//! (under construction)
+//! The replicated state machine of one shard: sessions, tickets, exclusive locks (DESIGN sections 1
+//! to 3). Commands go in by [`Machine::apply`], in the order of the log, the same on every replica;
+//! effects come out. It has no clock and draws nothing at random: expiry arrives as a command, and
+//! the clock that blocks carry only says how long something has lasted.
+//!
+//! What always holds after a command has been applied ([`Machine::check`] asserts what the state
+//! alone can show):
+//!
+//! - A key has at most one holder. Every grant of a key has an epoch one above the grant before;
+//!   a key whose record was reclaimed starts above `epoch_floor`, which no reclaimed epoch exceeds.
+//! - A key that somebody waits for is held. Queues are first come, first served; who cancels or dies
+//!   leaves at once, so there is nobody to be skipped when the key is handed on.
+//! - A session that has ended waits for nothing. What it still holds is in the backlog, closed to
+//!   everybody until a sweep releases it, keys that others wait for first.
+//! - A ticket is unseen, open or finished, and only moves forward. Open: repeating its acquire
+//!   repeats the answer. Finished: it changes nothing any more.
+//! - Everything is bounded by the cluster's limits, and one command does a bounded amount of work:
+//!   at most 50 releases, and the withdrawal of at most the waits of one session.
+//!
+//! An acquire is judged in this order, and the first that fits is the answer:
+//! the session is not live (`SessionEnded`) · the ticket is 0 or too large (`BadRequest`) · it is open
+//! (the answer again, or `TicketMismatch`) · it is finished (`TicketFinished`) · the session's record
+//! of tickets is full (`SessionFull`) · and from here on a refusal finishes the ticket: a fenced claim
+//! names no resource (`BadRequest`) · the key lives under another class (`ClassMismatch`) · the key is
+//! held and the claim would not wait (`Denied`) · the session (`SessionFull`), the shard or the key's
+//! queue (`QuotaExceeded`) has no room · it is granted or queued.
+//!
+//! Layout: `machine` is the way in; `acquire`, `release` and `ending` are the commands; `session`,
+//! `tickets`, `ended`, `locks` and `claims` keep the records; `describe` reads them; `check` and
+//! `digest` go over all of them. With the feature `model` there is also a second, naive machine that
+//! tests compare this one with.
+
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod acquire;
+mod check;
+mod claims;
+mod command;
+mod describe;
+mod digest;
+mod ended;
+mod ending;
+mod locks;
+mod machine;
+mod release;
+mod session;
+mod slab;
+mod tickets;
+
+pub use command::{Command, CommandRef};
+pub use machine::{Applied, ApplyError, ClaimView, Counts, Effect, Machine, SessionView};
+pub use tickets::TICKET_MAX;

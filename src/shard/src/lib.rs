@@ -1,3 +1,43 @@
 #![no_std]
-//! (under construction)
+//! One Raft group wired to its log and its state machine, without I/O.
+//!
+//! A [`Shard`] is what production and the simulator both run: [`Input`]s in, [`Actions`] out, time
+//! as an argument. It knows no socket, no file, no clock and no thread.
+//!
+//! What it holds to:
+//! - An answer that says something took effect leaves only from apply, found by index *and* term.
+//! - A renewal, a read or an attachment is answered only after a confirmation of the leadership that
+//!   began after it arrived.
+//! - The end of a session is proposed only by a leader that has applied an entry of its own term,
+//!   was confirmed after the session fell due, and holds no unanswered renewal of it; nothing decided
+//!   in one leadership is proposed in another.
+//! - Nothing is acknowledged before the log says it is durable: Raft holds back every message that
+//!   would claim it.
+
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod action;
+mod apply;
+mod budget;
+mod clock;
+mod clocks;
+mod config;
+pub mod formation;
+mod input;
+mod links;
+pub mod peer_codec;
+mod pending;
+mod request;
+mod rounds;
+mod serve;
+mod shard;
+mod turn;
+mod waits;
+
+pub use action::{Actions, Note, Stop};
+pub use config::ShardConfig;
+pub use formation::{Formation, Stranger, Verdict};
+pub use input::Input;
+pub use shard::{Counters, Shard};

@@ -147,7 +147,8 @@ mod tests {
 
     #[test]
     fn refuses_what_is_no_fence() {
-        for text in ["", "a", "a@1", "@1/1", "a@1/2", "a@0/0", "a@+1/1", "a@9223372036854775808/1", "a@1/1 "] {
+        for text in ["", "a", "a@1", "@1/1", "a@1/2", "a@0/0", "a@+1/1", "a@9223372036854775808/1", "a@1/1 "]
+        {
             assert!(text.parse::<Fence>().is_err(), "{text}");
         }
     }

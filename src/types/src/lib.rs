@@ -23,8 +23,8 @@ pub use codec::{DecodeError, Reader, Writer};
 pub use fence::{Fence, FenceError, Floor, Refused};
 pub use hard_state::HardState;
 pub use ids::{
-    ClusterId, ConnId, Epoch, Incarnation, LogIndex, NodeId, RequestId, SessionId, SessionToken, ShardId, Term,
-    Ticket,
+    ClusterId, ConnId, Epoch, Incarnation, LogIndex, NodeId, RequestId, SessionId, SessionToken, ShardId,
+    Term, Ticket,
 };
 pub use limits::ClusterLimits;
 pub use mutant::{Mutant, Mutants};

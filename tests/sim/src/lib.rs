@@ -1,1 +1,13 @@
-//! (under construction)
+//! The deterministic simulator of whole Palisade clusters. `tests/SIMULATION.md` says what it
+//! models, which rules it checks, and how to replay a failing seed.
+
+pub mod check;
+pub mod clock;
+pub mod faults;
+pub mod network;
+pub mod options;
+pub mod queue;
+pub mod raft_cluster;
+pub mod report;
+pub mod resource;
+pub mod trace;

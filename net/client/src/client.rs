@@ -1,0 +1,206 @@
+//! The client: a handle to a task that speaks with the cluster.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use palisade_client_core::ReadRequest;
+use palisade_types::reply::{NodeStatus, ReadMark};
+use palisade_types::{Description, LockRow, Name, Reply, SessionId, SessionRow};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::command::{Command, Tag};
+use crate::config::ClientConfig;
+use crate::driver::Driver;
+use crate::error::{CallError, ConnectError};
+use crate::session::SessionBuilder;
+
+/// What all handles share.
+pub(crate) struct Shared {
+    commands: mpsc::UnboundedSender<Command>,
+    tags: AtomicU64,
+    call_timeout: Duration,
+    trouble: Trouble,
+}
+
+/// What went wrong last on the way to the cluster, for messages.
+#[derive(Clone, Default)]
+pub(crate) struct Trouble(Arc<Mutex<String>>);
+
+impl Trouble {
+    /// Remembers it.
+    pub(crate) fn note(&self, text: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = text;
+    }
+
+    fn text(&self) -> String {
+        let text = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if text.is_empty() { "no answer".to_owned() } else { text }
+    }
+}
+
+impl Shared {
+    pub(crate) fn next_tag(&self) -> Tag {
+        Tag(self.tags.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn send(&self, command: Command) -> Result<(), CallError> {
+        self.commands.send(command).map_err(|_| CallError::Stopped)
+    }
+
+    /// Waits for an answer as long as calls may take.
+    pub(crate) async fn answer<T>(&self, answer: oneshot::Receiver<Result<T, CallError>>) -> Result<T, CallError> {
+        match tokio::time::timeout(self.call_timeout, answer).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(CallError::Stopped),
+            Err(_) => Err(CallError::Unavailable { waited: self.call_timeout, last: self.trouble.text() }),
+        }
+    }
+}
+
+/// An answer and what it promises.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer<T> {
+    /// What was asked for.
+    pub value: T,
+    /// The consistency it has, and the revision it describes.
+    pub read: ReadMark,
+}
+
+/// A page of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page<T> {
+    /// The rows, in order.
+    pub rows: Vec<T>,
+    /// There are more behind the last of these.
+    pub more: bool,
+    /// The consistency of this page, and the revision it describes. Pages of one listing are read
+    /// one after the other and may describe different revisions.
+    pub read: ReadMark,
+}
+
+/// A client of one cluster: finds the leader, reconnects, retries. Cheap to clone. Its task ends
+/// when the last clone, session and guard is gone.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use palisade_client::{Client, ClientConfig};
+///
+/// let endpoints = ["127.0.0.1:7401", "127.0.0.1:7402", "127.0.0.1:7403"];
+/// let client = Client::connect(ClientConfig::new(endpoints))?;
+/// let answer = client.describe("invoices/run").await?;
+/// println!("epoch {} at revision {}", answer.value.epoch, answer.read.revision);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+impl Client {
+    /// Starts a client on the current tokio runtime (which must have I/O and time enabled). It does
+    /// not wait for the cluster: calls do.
+    ///
+    /// # Errors
+    /// [`ConnectError::Config`], and [`ConnectError::System`] when the kernel gives no timer.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn connect(config: ClientConfig) -> Result<Client, ConnectError> {
+        if let Some(fault) = config.fault() {
+            return Err(ConnectError::Config(fault));
+        }
+        let (commands, orders) = mpsc::unbounded_channel();
+        let trouble = Trouble::default();
+        let call_timeout = config.call_timeout;
+        let driver = Driver::new(&config, orders, trouble.clone())?;
+        tokio::spawn(driver.run());
+        Ok(Client { shared: Arc::new(Shared { commands, tags: AtomicU64::new(1), call_timeout, trouble }) })
+    }
+
+    /// A session to be opened.
+    pub fn session(&self) -> SessionBuilder {
+        SessionBuilder::new(self.shared.clone())
+    }
+
+    /// All about a key: who holds it, who waits, what happened to it last. Linearizable.
+    ///
+    /// # Errors
+    /// [`CallError::Unavailable`], [`CallError::Name`], [`CallError::Refused`].
+    pub async fn describe(&self, key: &str) -> Result<Answer<Description>, CallError> {
+        let key = Name::new(key).map_err(|error| CallError::Name { what: "key", error })?;
+        match self.read(ReadRequest::Describe { key }).await? {
+            Reply::Described { read, description } => Ok(Answer { value: *description, read }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// A page of the keys that have a record, in order, behind `after`. At most `rows` rows, and at
+    /// most 1,000. Linearizable.
+    ///
+    /// ```no_run
+    /// # async fn example(client: palisade_client::Client) -> Result<(), palisade_client::CallError> {
+    /// let mut after = None;
+    /// loop {
+    ///     let page = client.locks(after.as_deref(), 1000).await?;
+    ///     for row in &page.rows {
+    ///         println!("{} {}", row.key, row.epoch);
+    ///     }
+    ///     match page.rows.last() {
+    ///         Some(last) if page.more => after = Some(last.key.to_string()),
+    ///         _ => return Ok(()),
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Client::describe`].
+    pub async fn locks(&self, after: Option<&str>, rows: u32) -> Result<Page<LockRow>, CallError> {
+        let after = after.map(Name::new).transpose().map_err(|error| CallError::Name { what: "key", error })?;
+        match self.read(ReadRequest::ListLocks { after, rows }).await? {
+            Reply::Locks { read, rows, more } => Ok(Page { rows, more, read }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// A page of the live sessions, in order, behind `after`; otherwise as [`Client::locks`].
+    ///
+    /// # Errors
+    /// As [`Client::describe`].
+    pub async fn sessions(&self, after: Option<SessionId>, rows: u32) -> Result<Page<SessionRow>, CallError> {
+        match self.read(ReadRequest::ListSessions { after, rows }).await? {
+            Reply::Sessions { read, rows, more } => Ok(Page { rows, more, read }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// What the node that this client is connected to says of itself: local, and no statement about
+    /// the cluster. To ask a certain node, give a client that endpoint alone.
+    ///
+    /// # Errors
+    /// [`CallError::Unavailable`], [`CallError::Refused`].
+    pub async fn status(&self) -> Result<NodeStatus, CallError> {
+        match self.read(ReadRequest::Status).await? {
+            Reply::Status(status) => Ok(*status),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn read(&self, request: ReadRequest) -> Result<Reply, CallError> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.send(Command::Read { request, reply })?;
+        self.shared.answer(answer).await
+    }
+}
+
+/// A server that answers a read with something else does not speak our protocol.
+fn unexpected(reply: &Reply) -> CallError {
+    match reply {
+        Reply::Refused(refusal) => CallError::Refused(refusal.clone()),
+        _ => CallError::Refused(palisade_types::Refusal::BadRequest {
+            reason: "the answer does not fit the question".to_owned(),
+        }),
+    }
+}

@@ -1,0 +1,101 @@
+//! What handles ask of the driver.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use palisade_client_core::{AcquireSpec, ReadRequest, SessionSpec};
+use palisade_types::{Fence, HolderInfo, Reply, SessionId, Time};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::clock;
+use crate::error::{AcquireError, CallError, LostReason};
+
+/// A handle's number for a session or a claim: drawn by the handle, so that it can give up what the
+/// driver has not seen yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Tag(pub(crate) u64);
+
+/// Where the driver reports that something is lost; at its own end it drops the sender, which says
+/// the same.
+pub(crate) type LostSender = watch::Sender<Option<LostReason>>;
+/// The other side.
+pub(crate) type LostReceiver = watch::Receiver<Option<LostReason>>;
+
+/// An order from a handle to the driver. They are carried out in order.
+pub(crate) enum Command {
+    /// Opens a session.
+    Open {
+        tag: Tag,
+        spec: SessionSpec,
+        lease: std::sync::Arc<Lease>,
+        lost: LostSender,
+        reply: oneshot::Sender<Result<Opened, CallError>>,
+    },
+    /// Closes a session, or gives up opening it.
+    Close { tag: Tag, reply: Option<oneshot::Sender<Result<(), CallError>>> },
+    /// Asks for a key.
+    Acquire { session: Tag, tag: Tag, spec: AcquireSpec, events: mpsc::UnboundedSender<ClaimEvent>, lost: LostSender },
+    /// Releases a granted claim and says when that is done.
+    Release { tag: Tag, reply: oneshot::Sender<Result<(), CallError>> },
+    /// Nobody wants the claim any more: cancels it, or releases it if it was granted.
+    Abandon { tag: Tag },
+    /// Reads.
+    Read { request: ReadRequest, reply: oneshot::Sender<Result<Reply, CallError>> },
+}
+
+/// An open session, as the cluster granted it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    pub(crate) session: SessionId,
+    pub(crate) ttl: Duration,
+    pub(crate) gone_within: Duration,
+    pub(crate) short_ttl: bool,
+}
+
+/// What happens to a claim before it is over.
+pub(crate) enum ClaimEvent {
+    /// It stands in the queue.
+    Queued { place: u32, holder: Box<HolderInfo> },
+    /// It holds the key.
+    Granted(Fence),
+    /// It never will.
+    Failed(AcquireError),
+}
+
+/// The lease of a session, shared by its handles, its guards and the driver. Read against the clock,
+/// so that a process that was stopped sees the truth before the driver has run.
+#[derive(Debug, Default)]
+pub(crate) struct Lease {
+    /// Nanoseconds of CLOCK_BOOTTIME; 0 once it is lost.
+    deadline: AtomicU64,
+    end: AtomicU64,
+}
+
+impl Lease {
+    /// A renewal was acknowledged: stop trusting it at `deadline`; at `end` it may really be over.
+    pub(crate) fn extend(&self, deadline: Time, end: Time) {
+        self.deadline.store(deadline.0, Ordering::Release);
+        self.end.store(end.0, Ordering::Release);
+    }
+
+    /// The deadline was missed. The lease itself goes on to its end: nobody else is granted before.
+    pub(crate) fn miss(&self) {
+        self.deadline.store(0, Ordering::Release);
+    }
+
+    /// The session has ended: nothing is left.
+    pub(crate) fn void(&self) {
+        self.deadline.store(0, Ordering::Release);
+        self.end.store(0, Ordering::Release);
+    }
+
+    /// How long the lease may still be trusted.
+    pub(crate) fn remaining(&self) -> Duration {
+        Time(self.deadline.load(Ordering::Acquire)).since(clock::now())
+    }
+
+    /// How long nobody else can be granted what the session holds, however long we are silent.
+    pub(crate) fn until_end(&self) -> Duration {
+        Time(self.end.load(Ordering::Acquire)).since(clock::now())
+    }
+}

@@ -1,0 +1,169 @@
+//! Fields that several messages share.
+
+use alloc::string::{String, ToString};
+use palisade_types::{
+    Cause, Class, DecodeError, Epoch, Fence, Incarnation, LogIndex, NodeId, Outcome, Reader, SessionId,
+    ShardId, Ticket, Writer,
+};
+
+use crate::TEXT_BYTES_MAX;
+
+pub(crate) fn put_session(w: &mut Writer<'_>, session: SessionId) {
+    w.u32(session.shard.0);
+    w.u64(session.opened.0);
+}
+
+pub(crate) fn session(r: &mut Reader<'_>) -> Result<SessionId, DecodeError> {
+    Ok(SessionId { shard: ShardId(r.u32()?), opened: LogIndex(r.u64()?) })
+}
+
+pub(crate) fn put_claim(w: &mut Writer<'_>, session: SessionId, ticket: Ticket) {
+    put_session(w, session);
+    w.u64(ticket.0);
+}
+
+pub(crate) fn claim(r: &mut Reader<'_>) -> Result<(SessionId, Ticket), DecodeError> {
+    Ok((session(r)?, Ticket(r.u64()?)))
+}
+
+/// Node ids start at 1; 0 stands for none.
+pub(crate) fn put_opt_node(w: &mut Writer<'_>, node: Option<NodeId>) {
+    w.u32(node.map_or(0, |n| n.0));
+}
+
+pub(crate) fn opt_node(r: &mut Reader<'_>) -> Result<Option<NodeId>, DecodeError> {
+    let number = r.u32()?;
+    Ok((number != 0).then_some(NodeId(number)))
+}
+
+pub(crate) fn put_bool(w: &mut Writer<'_>, value: bool) {
+    w.u8(u8::from(value));
+}
+
+pub(crate) fn bool(r: &mut Reader<'_>, what: &'static str) -> Result<bool, DecodeError> {
+    match r.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(DecodeError::Unknown { what, value: u64::from(other) }),
+    }
+}
+
+pub(crate) fn put_opt_incarnation(w: &mut Writer<'_>, value: Option<Incarnation>) {
+    put_bool(w, value.is_some());
+    if let Some(incarnation) = value {
+        w.u128(incarnation.0);
+    }
+}
+
+pub(crate) fn opt_incarnation(r: &mut Reader<'_>) -> Result<Option<Incarnation>, DecodeError> {
+    Ok(if bool(r, "presence")? { Some(Incarnation(r.u128()?)) } else { None })
+}
+
+/// A text for people: length in two bytes, then UTF-8. Cut at a character when it is too long.
+pub(crate) fn put_text(w: &mut Writer<'_>, text: &str) {
+    w.name(&text[..text.floor_char_boundary(TEXT_BYTES_MAX)]);
+}
+
+pub(crate) fn text(r: &mut Reader<'_>) -> Result<String, DecodeError> {
+    plain(r, "text", TEXT_BYTES_MAX)
+}
+
+/// UTF-8 of a bounded length that follows no rules for names.
+pub(crate) fn plain(r: &mut Reader<'_>, what: &'static str, max: usize) -> Result<String, DecodeError> {
+    let len = usize::from(r.u16()?);
+    if len > max {
+        return Err(DecodeError::TooLong { what, max });
+    }
+    let bytes = r.take(len)?;
+    let text = core::str::from_utf8(bytes).map_err(|_| palisade_types::NameError::NotUtf8)?;
+    Ok(text.to_string())
+}
+
+pub(crate) fn put_fence(w: &mut Writer<'_>, fence: &Fence) {
+    w.name(fence.key());
+    w.u64(fence.epoch().0);
+    w.u64(fence.barrier().0);
+}
+
+pub(crate) fn fence(r: &mut Reader<'_>) -> Result<Fence, DecodeError> {
+    let key = r.name()?;
+    let (epoch, barrier) = (r.u64()?, r.u64()?);
+    Fence::new(key, Epoch(epoch), Epoch(barrier))
+        .map_err(|_| DecodeError::Unknown { what: "fence epoch", value: epoch })
+}
+
+pub(crate) fn put_class(w: &mut Writer<'_>, class: Class) {
+    w.u8(match class {
+        Class::Fenced => 1,
+        Class::Advisory => 2,
+    });
+}
+
+fn class_of(number: u8) -> Result<Class, DecodeError> {
+    match number {
+        1 => Ok(Class::Fenced),
+        2 => Ok(Class::Advisory),
+        other => Err(DecodeError::Unknown { what: "class", value: u64::from(other) }),
+    }
+}
+
+pub(crate) fn class(r: &mut Reader<'_>) -> Result<Class, DecodeError> {
+    class_of(r.u8()?)
+}
+
+pub(crate) fn put_opt_class(w: &mut Writer<'_>, class: Option<Class>) {
+    match class {
+        Some(class) => put_class(w, class),
+        None => w.u8(0),
+    }
+}
+
+pub(crate) fn opt_class(r: &mut Reader<'_>) -> Result<Option<Class>, DecodeError> {
+    match r.u8()? {
+        0 => Ok(None),
+        number => class_of(number).map(Some),
+    }
+}
+
+pub(crate) fn put_cause(w: &mut Writer<'_>, cause: Cause) {
+    match cause {
+        Cause::Closed => w.u8(1),
+        Cause::Expired { silent_ms } => {
+            w.u8(2);
+            w.u64(silent_ms);
+        }
+        Cause::Forgotten => w.u8(3),
+    }
+}
+
+pub(crate) fn cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
+    match r.u8()? {
+        1 => Ok(Cause::Closed),
+        2 => Ok(Cause::Expired { silent_ms: r.u64()? }),
+        3 => Ok(Cause::Forgotten),
+        other => Err(DecodeError::Unknown { what: "cause", value: u64::from(other) }),
+    }
+}
+
+pub(crate) fn put_outcome(w: &mut Writer<'_>, outcome: Outcome) {
+    w.u8(match outcome {
+        Outcome::Unknown => 0,
+        Outcome::Released => 1,
+        Outcome::Cancelled => 2,
+        Outcome::TimedOut => 3,
+        Outcome::Denied => 4,
+        Outcome::Refused => 5,
+    });
+}
+
+pub(crate) fn outcome(r: &mut Reader<'_>) -> Result<Outcome, DecodeError> {
+    Ok(match r.u8()? {
+        0 => Outcome::Unknown,
+        1 => Outcome::Released,
+        2 => Outcome::Cancelled,
+        3 => Outcome::TimedOut,
+        4 => Outcome::Denied,
+        5 => Outcome::Refused,
+        other => return Err(DecodeError::Unknown { what: "outcome", value: u64::from(other) }),
+    })
+}

@@ -1,0 +1,84 @@
+//! Refusals: a number, then what the caller needs next.
+
+use palisade_types::{DecodeError, Reader, Refusal, Ticket, Writer};
+
+use crate::parts::{
+    cause, class, opt_node, outcome, put_cause, put_class, put_opt_node, put_outcome, put_session, put_text,
+    session, text,
+};
+
+pub(crate) fn put_refusal(w: &mut Writer<'_>, refusal: &Refusal) {
+    match refusal {
+        Refusal::NotLeader { leader } => {
+            w.u16(1);
+            put_opt_node(w, *leader);
+        }
+        Refusal::Busy { retry_after_ms } => {
+            w.u16(2);
+            w.u32(*retry_after_ms);
+        }
+        Refusal::QuotaExceeded { what, limit } => {
+            w.u16(3);
+            w.u64(*limit);
+            put_text(w, what);
+        }
+        Refusal::SessionEnded { session, cause } => {
+            w.u16(4);
+            put_session(w, *session);
+            put_cause(w, *cause);
+        }
+        Refusal::NotAttached { session } => {
+            w.u16(5);
+            put_session(w, *session);
+        }
+        Refusal::SessionFull { what, limit } => {
+            w.u16(6);
+            w.u64(*limit);
+            put_text(w, what);
+        }
+        Refusal::ClassMismatch { has } => {
+            w.u16(7);
+            put_class(w, *has);
+        }
+        Refusal::TicketMismatch { ticket } => {
+            w.u16(8);
+            w.u64(ticket.0);
+        }
+        Refusal::TicketFinished { ticket, outcome } => {
+            w.u16(9);
+            w.u64(ticket.0);
+            put_outcome(w, *outcome);
+        }
+        Refusal::BadRequest { reason } => {
+            w.u16(10);
+            put_text(w, reason);
+        }
+        Refusal::Interrupted { leader } => {
+            w.u16(11);
+            put_opt_node(w, *leader);
+        }
+    }
+}
+
+pub(crate) fn refusal(r: &mut Reader<'_>) -> Result<Refusal, DecodeError> {
+    Ok(match r.u16()? {
+        1 => Refusal::NotLeader { leader: opt_node(r)? },
+        2 => Refusal::Busy { retry_after_ms: r.u32()? },
+        3 => {
+            let limit = r.u64()?;
+            Refusal::QuotaExceeded { what: text(r)?, limit }
+        }
+        4 => Refusal::SessionEnded { session: session(r)?, cause: cause(r)? },
+        5 => Refusal::NotAttached { session: session(r)? },
+        6 => {
+            let limit = r.u64()?;
+            Refusal::SessionFull { what: text(r)?, limit }
+        }
+        7 => Refusal::ClassMismatch { has: class(r)? },
+        8 => Refusal::TicketMismatch { ticket: Ticket(r.u64()?) },
+        9 => Refusal::TicketFinished { ticket: Ticket(r.u64()?), outcome: outcome(r)? },
+        10 => Refusal::BadRequest { reason: text(r)? },
+        11 => Refusal::Interrupted { leader: opt_node(r)? },
+        other => return Err(DecodeError::Unknown { what: "refusal", value: u64::from(other) }),
+    })
+}

@@ -1,0 +1,170 @@
+//! What a server answers.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use palisade_types::reply::{Consistency, ReadMark};
+use palisade_types::{DecodeError, LogIndex, Reader, Reply, RequestId, Writer};
+
+use crate::frame::{Frame, begin};
+use crate::parts::{
+    bool, claim, fence, outcome, put_bool, put_claim, put_fence, put_outcome, put_session, session,
+};
+use crate::refusal::{put_refusal, refusal};
+use crate::rows::{
+    description, holder, list, lock_row, put_description, put_holder, put_lock_row, put_page,
+    put_session_row, put_status, session_row, status,
+};
+use crate::{Group, Kind, MessageError};
+
+fn kind_of(reply: &Reply) -> Kind {
+    match reply {
+        Reply::Opened { .. } => Kind::Opened,
+        Reply::Attached { .. } => Kind::Attached,
+        Reply::Renewed { .. } => Kind::Renewed,
+        Reply::SessionClosed { .. } => Kind::SessionClosed,
+        Reply::Granted { .. } => Kind::Granted,
+        Reply::Queued { .. } => Kind::Queued,
+        Reply::Denied { .. } => Kind::Denied,
+        Reply::Finished { .. } => Kind::Finished,
+        Reply::Described { .. } => Kind::Described,
+        Reply::Locks { .. } => Kind::Locks,
+        Reply::Sessions { .. } => Kind::Sessions,
+        Reply::Status(_) => Kind::StatusIs,
+        Reply::Refused(_) => Kind::Refused,
+    }
+}
+
+/// Appends a reply as one frame that answers request `id`. A page of a listing that does not fit a
+/// frame ends early and says that there are more rows.
+pub fn encode_reply(reply: &Reply, id: RequestId, out: &mut Vec<u8>) {
+    let open = begin(out, kind_of(reply), id);
+    match reply {
+        Reply::Locks { read, rows, more } => {
+            put_read(&mut Writer(out), *read);
+            put_page(out, open.body(), rows, *more, put_lock_row);
+        }
+        Reply::Sessions { read, rows, more } => {
+            put_read(&mut Writer(out), *read);
+            put_page(out, open.body(), rows, *more, put_session_row);
+        }
+        other => encode_body(other, &mut Writer(out)),
+    }
+    open.finish(out);
+}
+
+fn encode_body(reply: &Reply, w: &mut Writer<'_>) {
+    match reply {
+        Reply::Opened { session, ttl_ms, gone_within_ms, short_ttl } => {
+            put_session(w, *session);
+            w.u32(*ttl_ms);
+            w.u64(*gone_within_ms);
+            put_bool(w, *short_ttl);
+        }
+        Reply::Attached { session, ttl_ms } => {
+            put_session(w, *session);
+            w.u32(*ttl_ms);
+        }
+        Reply::Renewed { refused } => {
+            w.u32(refused.len() as u32);
+            for refusal in refused {
+                put_refusal(w, refusal);
+            }
+        }
+        Reply::SessionClosed { session } => put_session(w, *session),
+        Reply::Granted { session, ticket, fence } => {
+            put_claim(w, *session, *ticket);
+            put_fence(w, fence);
+        }
+        Reply::Queued { session, ticket, place: number, holder }
+        | Reply::Denied { session, ticket, waiting: number, holder } => {
+            put_claim(w, *session, *ticket);
+            w.u32(*number);
+            put_holder(w, holder);
+        }
+        Reply::Finished { session, ticket, outcome } => {
+            put_claim(w, *session, *ticket);
+            put_outcome(w, *outcome);
+        }
+        Reply::Described { read, description } => {
+            put_read(w, *read);
+            put_description(w, description);
+        }
+        Reply::Status(status) => put_status(w, status),
+        Reply::Refused(refusal) => put_refusal(w, refusal),
+        Reply::Locks { .. } | Reply::Sessions { .. } => unreachable!("pages are encoded by the caller"),
+    }
+}
+
+fn put_read(w: &mut Writer<'_>, read: ReadMark) {
+    w.u8(match read.consistency {
+        Consistency::Linearizable => 1,
+    });
+    w.u64(read.revision.0);
+}
+
+fn read(r: &mut Reader<'_>) -> Result<ReadMark, DecodeError> {
+    let consistency = match r.u8()? {
+        1 => Consistency::Linearizable,
+        other => return Err(DecodeError::Unknown { what: "consistency", value: u64::from(other) }),
+    };
+    Ok(ReadMark { consistency, revision: LogIndex(r.u64()?) })
+}
+
+/// Reads a reply; the request it answers is the frame's id.
+///
+/// # Errors
+/// When the frame is no reply, or malformed: the connection is to be closed.
+pub fn decode_reply(frame: &Frame<'_>) -> Result<Reply, MessageError> {
+    let kind = frame.kind;
+    if kind.group() != Group::Reply {
+        return Err(MessageError::Unexpected { found: kind });
+    }
+    decode_body(kind, frame.body).map_err(|error| MessageError::Body { kind, error })
+}
+
+fn decode_body(kind: Kind, body: &[u8]) -> Result<Reply, DecodeError> {
+    let mut r = Reader::new(body);
+    let reply = match kind {
+        Kind::Opened => Reply::Opened {
+            session: session(&mut r)?,
+            ttl_ms: r.u32()?,
+            gone_within_ms: r.u64()?,
+            short_ttl: bool(&mut r, "short_ttl")?,
+        },
+        Kind::Attached => Reply::Attached { session: session(&mut r)?, ttl_ms: r.u32()? },
+        Kind::Renewed => Reply::Renewed { refused: list(&mut r, refusal)? },
+        Kind::SessionClosed => Reply::SessionClosed { session: session(&mut r)? },
+        Kind::Granted => {
+            let (session, ticket) = claim(&mut r)?;
+            Reply::Granted { session, ticket, fence: fence(&mut r)? }
+        }
+        Kind::Queued => {
+            let (session, ticket) = claim(&mut r)?;
+            Reply::Queued { session, ticket, place: r.u32()?, holder: Box::new(holder(&mut r)?) }
+        }
+        Kind::Denied => {
+            let (session, ticket) = claim(&mut r)?;
+            Reply::Denied { session, ticket, waiting: r.u32()?, holder: Box::new(holder(&mut r)?) }
+        }
+        Kind::Finished => {
+            let (session, ticket) = claim(&mut r)?;
+            Reply::Finished { session, ticket, outcome: outcome(&mut r)? }
+        }
+        Kind::Described => {
+            Reply::Described { read: read(&mut r)?, description: Box::new(description(&mut r)?) }
+        }
+        Kind::Locks => {
+            let (read, more) = (read(&mut r)?, bool(&mut r, "more")?);
+            Reply::Locks { read, more, rows: list(&mut r, lock_row)? }
+        }
+        Kind::Sessions => {
+            let (read, more) = (read(&mut r)?, bool(&mut r, "more")?);
+            Reply::Sessions { read, more, rows: list(&mut r, session_row)? }
+        }
+        Kind::StatusIs => Reply::Status(Box::new(status(&mut r)?)),
+        Kind::Refused => Reply::Refused(refusal(&mut r)?),
+        _ => return Err(DecodeError::Unknown { what: "reply kind", value: u64::from(kind.number()) }),
+    };
+    r.finish()?;
+    Ok(reply)
+}

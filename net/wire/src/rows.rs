@@ -1,0 +1,192 @@
+//! The records inside the answers to reads.
+
+use alloc::vec::Vec;
+use palisade_types::reply::NodeStatus;
+use palisade_types::{
+    DecodeError, Description, Epoch, HolderInfo, LockRow, LogIndex, NodeId, Reader, SessionRow, Term,
+    Transition, TransitionKind, WaiterInfo, Writer,
+};
+
+use crate::BODY_BYTES_MAX;
+use crate::parts::{
+    bool, cause, class, opt_class, opt_node, put_bool, put_cause, put_class, put_opt_class, put_opt_node,
+    put_session, put_text, session, text,
+};
+
+pub(crate) fn put_holder(w: &mut Writer<'_>, holder: &HolderInfo) {
+    put_session(w, holder.session);
+    w.u64(holder.epoch.0);
+    w.u64(holder.held_ms);
+    put_bool(w, holder.ending);
+    w.opt_name(holder.owner.as_deref());
+}
+
+pub(crate) fn holder(r: &mut Reader<'_>) -> Result<HolderInfo, DecodeError> {
+    let session = session(r)?;
+    let (epoch, held_ms) = (Epoch(r.u64()?), r.u64()?);
+    let ending = bool(r, "ending")?;
+    Ok(HolderInfo { session, owner: r.opt_name()?, epoch, held_ms, ending })
+}
+
+fn put_opt_holder(w: &mut Writer<'_>, holder: Option<&HolderInfo>) {
+    put_bool(w, holder.is_some());
+    if let Some(holder) = holder {
+        put_holder(w, holder);
+    }
+}
+
+fn opt_holder(r: &mut Reader<'_>) -> Result<Option<HolderInfo>, DecodeError> {
+    Ok(if bool(r, "presence")? { Some(holder(r)?) } else { None })
+}
+
+pub(crate) fn put_description(w: &mut Writer<'_>, d: &Description) {
+    w.name(&d.key);
+    put_opt_class(w, d.class);
+    w.opt_name(d.resource.as_deref());
+    w.u64(d.epoch.0);
+    put_opt_holder(w, d.holder.as_ref());
+    w.u32(d.waiting);
+    w.u32(d.waiters.len() as u32);
+    for waiter in &d.waiters {
+        put_session(w, waiter.session);
+        w.u64(waiter.waited_ms);
+        w.opt_name(waiter.owner.as_deref());
+    }
+    w.u32(d.transitions.len() as u32);
+    for transition in &d.transitions {
+        put_transition(w, transition);
+    }
+}
+
+pub(crate) fn description(r: &mut Reader<'_>) -> Result<Description, DecodeError> {
+    let (key, class, resource) = (r.name()?, opt_class(r)?, r.opt_name()?);
+    let epoch = Epoch(r.u64()?);
+    let holder = opt_holder(r)?;
+    let waiting = r.u32()?;
+    let waiters = list(r, |r| {
+        let (session, waited_ms) = (session(r)?, r.u64()?);
+        Ok(WaiterInfo { session, owner: r.opt_name()?, waited_ms })
+    })?;
+    let transitions = list(r, transition)?;
+    Ok(Description { key, class, resource, epoch, holder, waiting, waiters, transitions })
+}
+
+fn put_transition(w: &mut Writer<'_>, t: &Transition) {
+    w.u64(t.revision.0);
+    put_session(w, t.session);
+    w.u64(t.epoch.0);
+    w.u64(t.ago_ms);
+    match t.kind {
+        TransitionKind::Granted => w.u8(1),
+        TransitionKind::Released => w.u8(2),
+        TransitionKind::SessionEnded(cause) => {
+            w.u8(3);
+            put_cause(w, cause);
+        }
+    }
+}
+
+fn transition(r: &mut Reader<'_>) -> Result<Transition, DecodeError> {
+    let (revision, session) = (LogIndex(r.u64()?), session(r)?);
+    let (epoch, ago_ms) = (Epoch(r.u64()?), r.u64()?);
+    let kind = match r.u8()? {
+        1 => TransitionKind::Granted,
+        2 => TransitionKind::Released,
+        3 => TransitionKind::SessionEnded(cause(r)?),
+        other => return Err(DecodeError::Unknown { what: "transition", value: u64::from(other) }),
+    };
+    Ok(Transition { revision, kind, session, epoch, ago_ms })
+}
+
+/// Reads a count and so many records. Room is made as records come, not as the count claims.
+pub(crate) fn list<T>(
+    r: &mut Reader<'_>,
+    one: impl Fn(&mut Reader<'_>) -> Result<T, DecodeError>,
+) -> Result<Vec<T>, DecodeError> {
+    let count = r.u32()?;
+    let mut all = Vec::new();
+    for _ in 0..count {
+        all.push(one(r)?);
+    }
+    Ok(all)
+}
+
+/// Appends `more`, the count and the rows. Rows that would make the body too long are left for the
+/// next page, which `more` then announces.
+pub(crate) fn put_page<T>(
+    out: &mut Vec<u8>,
+    body: usize,
+    rows: &[T],
+    more: bool,
+    put: impl Fn(&mut Writer<'_>, &T),
+) {
+    let head = out.len();
+    put_bool(&mut Writer(out), more);
+    Writer(out).u32(rows.len() as u32);
+    for (n, row) in rows.iter().enumerate() {
+        let before = out.len();
+        put(&mut Writer(out), row);
+        if out.len() - body > BODY_BYTES_MAX {
+            out.truncate(before);
+            out[head] = 1;
+            out[head + 1..head + 5].copy_from_slice(&(n as u32).to_le_bytes());
+            return;
+        }
+    }
+}
+
+pub(crate) fn put_lock_row(w: &mut Writer<'_>, row: &LockRow) {
+    w.name(&row.key);
+    put_class(w, row.class);
+    w.u64(row.epoch.0);
+    w.u32(row.waiting);
+    put_opt_holder(w, row.holder.as_ref());
+}
+
+pub(crate) fn lock_row(r: &mut Reader<'_>) -> Result<LockRow, DecodeError> {
+    let (key, class) = (r.name()?, class(r)?);
+    let (epoch, waiting) = (Epoch(r.u64()?), r.u32()?);
+    Ok(LockRow { key, class, epoch, waiting, holder: opt_holder(r)? })
+}
+
+pub(crate) fn put_session_row(w: &mut Writer<'_>, row: &SessionRow) {
+    put_session(w, row.session);
+    w.u32(row.ttl_ms);
+    w.u32(row.held);
+    w.u32(row.waiting);
+    w.opt_name(row.owner.as_deref());
+    w.opt_name(row.incarnation.as_deref());
+}
+
+pub(crate) fn session_row(r: &mut Reader<'_>) -> Result<SessionRow, DecodeError> {
+    let session = session(r)?;
+    let (ttl_ms, held, waiting) = (r.u32()?, r.u32()?, r.u32()?);
+    Ok(SessionRow { session, ttl_ms, held, waiting, owner: r.opt_name()?, incarnation: r.opt_name()? })
+}
+
+pub(crate) fn put_status(w: &mut Writer<'_>, s: &NodeStatus) {
+    w.u32(s.node.0);
+    w.u64(s.term.0);
+    put_opt_node(w, s.leader);
+    for number in [s.last.0, s.durable.0, s.commit.0, s.applied.0, s.sessions, s.keys, s.log_bytes, s.boot] {
+        w.u64(number);
+    }
+    put_text(w, &s.role);
+}
+
+pub(crate) fn status(r: &mut Reader<'_>) -> Result<NodeStatus, DecodeError> {
+    Ok(NodeStatus {
+        node: NodeId(r.u32()?),
+        term: Term(r.u64()?),
+        leader: opt_node(r)?,
+        last: LogIndex(r.u64()?),
+        durable: LogIndex(r.u64()?),
+        commit: LogIndex(r.u64()?),
+        applied: LogIndex(r.u64()?),
+        sessions: r.u64()?,
+        keys: r.u64()?,
+        log_bytes: r.u64()?,
+        boot: r.u64()?,
+        role: text(r)?,
+    })
+}

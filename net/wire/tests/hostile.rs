@@ -1,0 +1,228 @@
+//! Bytes that are not what they should be: refused with a reason, never a panic.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod samples;
+
+use bytes::BytesMut;
+use palisade_types::reply::{Consistency, ReadMark};
+use palisade_types::{
+    Class, DecodeError, Epoch, HolderInfo, LockRow, LogIndex, Name, NameError, Refusal, Reply, RequestId,
+    SessionId,
+};
+use palisade_wire::{
+    BODY_BYTES_MAX, Frame, FrameError, Frames, HEADER_BYTES, Kind, MessageError, RENEW_SESSIONS_MAX,
+    REQUEST_BODY_BYTES_MAX, Request, TEXT_BYTES_MAX, common_version, decode_reply, encode_peer, encode_reply,
+    take_frame,
+};
+use samples::{Message, all, only_frame};
+
+fn header(length: u32, kind: u16, flags: u16) -> Vec<u8> {
+    let mut bytes = length.to_le_bytes().to_vec();
+    bytes.extend_from_slice(&kind.to_le_bytes());
+    bytes.extend_from_slice(&flags.to_le_bytes());
+    bytes
+}
+
+/// Hellos, which may grow in later versions.
+fn grows(message: &Message) -> bool {
+    matches!(
+        message,
+        Message::ClientHello(_)
+            | Message::ServerHello(_)
+            | Message::PeerHello(_)
+            | Message::HelloRefused(_)
+            | Message::ProtocolError(_)
+    )
+}
+
+#[test]
+fn frames_come_out_whole_wherever_the_stream_is_cut() {
+    let messages = all();
+    let mut stream = Vec::new();
+    messages.iter().for_each(|(_, message)| stream.extend_from_slice(&message.encode()));
+    for piece in [1, 7, 64, 1000, stream.len()] {
+        let (mut rest, mut shared, mut seen) = (Vec::new(), BytesMut::new(), 0);
+        for chunk in stream.chunks(piece) {
+            rest.extend_from_slice(chunk);
+            shared.extend_from_slice(chunk);
+            let mut frames = Frames::new(&rest);
+            while let Some(frame) = frames.next_frame().unwrap() {
+                assert_eq!(Message::decode(&frame).unwrap(), messages[seen].1);
+                let owned = take_frame(&mut shared).unwrap().expect("both readers agree");
+                assert_eq!(owned.as_frame(), frame);
+                seen += 1;
+            }
+            assert_eq!(take_frame(&mut shared), Ok(None));
+            let consumed = frames.consumed();
+            rest.drain(..consumed);
+        }
+        assert_eq!((seen, rest.len(), shared.len()), (messages.len(), 0, 0));
+    }
+}
+
+#[test]
+fn the_beginning_of_a_frame_is_no_frame() {
+    for (name, message) in all() {
+        let bytes = message.encode();
+        for cut in 0..bytes.len() {
+            assert_eq!(Frames::new(&bytes[..cut]).next_frame(), Ok(None), "{name} cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn no_flipped_bit_goes_unnoticed() {
+    for (name, message) in all() {
+        let bytes = message.encode();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let read = Frames::new(&flipped).next_frame();
+            assert!(!matches!(read, Ok(Some(_))), "{name}, bit {bit}: {read:?}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_body_under_a_good_checksum_does_not_panic_and_says_what_it_says() {
+    for (_, message) in all() {
+        let bytes = message.encode();
+        let frame = only_frame(&bytes);
+        for cut in 0..frame.body.len() {
+            let short = Frame { body: &frame.body[..cut], ..frame };
+            let read = Message::decode(&short);
+            let peer = matches!(message, Message::Peer(_));
+            assert!(peer || read.is_err(), "{:?} cut at {cut}: {read:?}", frame.kind);
+        }
+        for bit in 0..frame.body.len() * 8 {
+            let mut body = frame.body.to_vec();
+            body[bit / 8] ^= 1 << (bit % 8);
+            let Ok(read) = Message::decode(&Frame { body: &body, ..frame }) else { continue };
+            let again = read.encode();
+            // A hello may have fields of a later version behind those known.
+            let known = if grows(&message) { &body[..again.len() - HEADER_BYTES] } else { &body };
+            assert_eq!(only_frame(&again).body, known, "{:?}, bit {bit}", frame.kind);
+        }
+    }
+}
+
+#[test]
+fn a_body_with_something_behind_it_is_refused() {
+    for (name, message) in all() {
+        if grows(&message) || matches!(message, Message::Peer(_)) {
+            continue;
+        }
+        let bytes = message.encode();
+        let frame = only_frame(&bytes);
+        let mut body = frame.body.to_vec();
+        body.push(0);
+        let read = Message::decode(&Frame { body: &body, ..frame });
+        let refused = matches!(read, Err(MessageError::Body { error: DecodeError::Trailing(1), .. }));
+        assert!(refused, "{name}: {read:?}");
+    }
+}
+
+#[test]
+fn a_frame_that_cannot_be_accepted_is_refused_on_its_first_bytes() {
+    fn first(bytes: &[u8]) -> Result<Option<Frame<'_>>, FrameError> {
+        Frames::new(bytes).next_frame()
+    }
+    assert_eq!(first(&header(40, 0x0999, 0)), Err(FrameError::UnknownKind(0x0999)));
+    assert_eq!(first(&header(40, 0, 0)), Err(FrameError::UnknownKind(0)));
+    assert_eq!(first(&header(40, 0x0110, 1)), Err(FrameError::UnknownFlags(1)));
+    assert_eq!(first(&header(19, 0x0110, 0)), Err(FrameError::TooShort { length: 19 }));
+    for (kind, body) in [(Kind::Acquire, REQUEST_BODY_BYTES_MAX), (Kind::Peer, BODY_BYTES_MAX)] {
+        let max = HEADER_BYTES + body;
+        assert_eq!(first(&header(max as u32, kind.number(), 0)), Ok(None));
+        for length in [max as u32 + 1, u32::MAX] {
+            let error = FrameError::TooLong { kind, length, max };
+            assert_eq!(first(&header(length, kind.number(), 0)), Err(error));
+        }
+    }
+}
+
+#[test]
+fn the_largest_peer_frame_fits_and_one_byte_more_is_a_bug() {
+    let body = vec![7; BODY_BYTES_MAX - 1];
+    let mut out = Vec::new();
+    encode_peer(&mut out, &[&body, &[1]]);
+    assert_eq!(out.len(), 1 << 20);
+    assert_eq!(only_frame(&out).body.len(), BODY_BYTES_MAX);
+    let too_long = std::panic::catch_unwind(|| encode_peer(&mut Vec::new(), &[&[7; BODY_BYTES_MAX], &[1]]));
+    assert!(too_long.is_err());
+}
+
+#[test]
+fn a_message_in_the_wrong_place_is_unexpected() {
+    let bytes = Message::Request(RequestId(1), Request::Status).encode();
+    let frame = only_frame(&bytes);
+    assert_eq!(decode_reply(&frame), Err(MessageError::Unexpected { found: Kind::Status }));
+    let mut out = Vec::new();
+    encode_reply(&Reply::Renewed { refused: vec![] }, RequestId(1), &mut out);
+    let unexpected = MessageError::Unexpected { found: Kind::Renewed };
+    assert_eq!(Request::decode(&only_frame(&out)), Err(unexpected));
+}
+
+#[test]
+fn a_bad_name_in_a_request_is_told_from_a_broken_connection() {
+    let body = [3, 0, b'a', 7, b'b'];
+    let frame = Frame { kind: Kind::Describe, id: RequestId(1), body: &body };
+    let error = DecodeError::Name(NameError::Control);
+    assert_eq!(Request::decode(&frame), Err(MessageError::Body { kind: Kind::Describe, error }));
+}
+
+#[test]
+fn a_renewal_names_a_bounded_number_of_sessions() {
+    let most = Request::Renew { sessions: vec![SessionId::default(); RENEW_SESSIONS_MAX] };
+    let bytes = Message::Request(RequestId(1), most.clone()).encode();
+    assert_eq!(Request::decode(&only_frame(&bytes)), Ok(most));
+    let mut body = (RENEW_SESSIONS_MAX as u32 + 1).to_le_bytes().to_vec();
+    body.resize(body.len() + 12 * (RENEW_SESSIONS_MAX + 1), 0);
+    let frame = Frame { kind: Kind::Renew, id: RequestId(1), body: &body };
+    let Err(MessageError::Body { error: DecodeError::TooLong { .. }, .. }) = Request::decode(&frame) else {
+        panic!("accepted");
+    };
+}
+
+#[test]
+fn a_page_that_does_not_fit_a_frame_ends_early_and_says_so() {
+    let long = Name::new(&"k".repeat(512)).unwrap();
+    let holder = HolderInfo {
+        session: SessionId::default(),
+        owner: Some(long.clone()),
+        epoch: Epoch(1),
+        held_ms: 1,
+        ending: false,
+    };
+    let row =
+        LockRow { key: long, class: Class::Advisory, epoch: Epoch(1), holder: Some(holder), waiting: 0 };
+    let read = ReadMark { consistency: Consistency::Linearizable, revision: LogIndex(1) };
+    let mut out = Vec::new();
+    encode_reply(&Reply::Locks { read, rows: vec![row.clone(); 1000], more: false }, RequestId(1), &mut out);
+    assert!(out.len() <= 1 << 20);
+    let Ok(Reply::Locks { rows, more: true, .. }) = decode_reply(&only_frame(&out)) else {
+        panic!("the page does not say that there is more");
+    };
+    assert!(rows.len() > 900 && rows.iter().all(|r| *r == row));
+}
+
+#[test]
+fn long_texts_are_cut_at_a_character() {
+    let mut out = Vec::new();
+    let reason = "é".repeat(TEXT_BYTES_MAX);
+    encode_reply(&Reply::Refused(Refusal::BadRequest { reason }), RequestId(1), &mut out);
+    let Ok(Reply::Refused(Refusal::BadRequest { reason })) = decode_reply(&only_frame(&out)) else {
+        panic!("unreadable");
+    };
+    assert_eq!(reason, "é".repeat(TEXT_BYTES_MAX / 2));
+}
+
+#[test]
+fn the_newest_common_version_is_spoken() {
+    assert_eq!(common_version(1, 1), Some(1));
+    assert_eq!(common_version(0, 9), Some(1));
+    assert_eq!(common_version(2, 9), None);
+    assert_eq!(common_version(0, 0), None);
+    assert_eq!(common_version(5, 1), None);
+}

@@ -1,0 +1,353 @@
+//! One sample of every message, and of every variant inside them.
+
+use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
+use palisade_types::{
+    Cause, Class, ClusterId, Description, Epoch, Fence, HolderInfo, Incarnation, LockRow, LogIndex, Name,
+    NodeId, Outcome, Refusal, Reply, RequestId, SessionId, SessionRow, SessionToken, ShardId, Term, Ticket,
+    Transition, TransitionKind, WaiterInfo,
+};
+use palisade_wire::{
+    ClientHello, Frame, Frames, Group, HelloRefused, Kind, Member, MessageError, PeerHello, ProtocolError,
+    Push, RefusedReason, Request, ServerHello, Wait, decode_reply, encode_peer, encode_reply,
+};
+
+/// Any message of the protocol.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Message {
+    ClientHello(ClientHello),
+    ServerHello(ServerHello),
+    PeerHello(PeerHello),
+    HelloRefused(HelloRefused),
+    ProtocolError(ProtocolError),
+    Request(RequestId, Request),
+    Reply(RequestId, Reply),
+    Push(Push),
+    Peer(Vec<u8>),
+}
+
+impl Message {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Message::ClientHello(m) => m.encode(&mut out),
+            Message::ServerHello(m) => m.encode(&mut out),
+            Message::PeerHello(m) => m.encode(&mut out),
+            Message::HelloRefused(m) => m.encode(&mut out),
+            Message::ProtocolError(m) => m.encode(&mut out),
+            Message::Request(id, m) => m.encode(*id, &mut out),
+            Message::Reply(id, m) => encode_reply(m, *id, &mut out),
+            Message::Push(m) => m.encode(&mut out),
+            Message::Peer(body) => encode_peer(&mut out, &[body]),
+        }
+        out
+    }
+
+    pub(crate) fn decode(frame: &Frame<'_>) -> Result<Message, MessageError> {
+        Ok(match frame.kind.group() {
+            Group::Request => Message::Request(frame.id, Request::decode(frame)?),
+            Group::Reply => Message::Reply(frame.id, decode_reply(frame)?),
+            Group::Push => Message::Push(Push::decode(frame)?),
+            Group::Peer => Message::Peer(frame.body.to_vec()),
+            Group::Handshake => match frame.kind {
+                Kind::ClientHello => Message::ClientHello(ClientHello::decode(frame)?),
+                Kind::ServerHello => Message::ServerHello(ServerHello::decode(frame)?),
+                Kind::PeerHello => Message::PeerHello(PeerHello::decode(frame)?),
+                Kind::HelloRefused => Message::HelloRefused(HelloRefused::decode(frame)?),
+                _ => Message::ProtocolError(ProtocolError::decode(frame)?),
+            },
+        })
+    }
+}
+
+/// The only frame in these bytes.
+pub(crate) fn only_frame(bytes: &[u8]) -> Frame<'_> {
+    let mut frames = Frames::new(bytes);
+    let frame = frames.next_frame().unwrap().expect("a whole frame");
+    assert_eq!(frames.consumed(), bytes.len());
+    frame
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn session() -> SessionId {
+    SessionId { shard: ShardId(3), opened: LogIndex(0x0102_0304) }
+}
+
+fn fence() -> Fence {
+    Fence::new(name("jobs/nightly"), Epoch(0x11_2233), Epoch(0x11_2230)).unwrap()
+}
+
+fn holder() -> HolderInfo {
+    HolderInfo {
+        session: session(), owner: Some(name("höst")), epoch: Epoch(7), held_ms: 1500, ending: true
+    }
+}
+
+fn read() -> ReadMark {
+    ReadMark { consistency: Consistency::Linearizable, revision: LogIndex(99) }
+}
+
+/// Name and message, one line each in the golden file.
+pub(crate) fn all() -> Vec<(String, Message)> {
+    let mut all = hellos();
+    let request = |(n, r): (&str, Request)| (format!("request {n}"), Message::Request(RequestId(0xa1b2), r));
+    all.extend(requests().into_iter().map(request));
+    let reply = |(n, r): (String, Reply)| (format!("reply {n}"), Message::Reply(RequestId(0xa1b2), r));
+    all.extend(replies().into_iter().map(reply));
+    all.extend(pushes().into_iter().map(|(n, p)| (format!("push {n}"), Message::Push(p))));
+    all.push(("peer".to_string(), Message::Peer(vec![1, 2, 3])));
+    all
+}
+
+fn hellos() -> Vec<(String, Message)> {
+    let (cluster, token) = (ClusterId(0xc1_u128 << 96), Incarnation(0x1234_5678_9abc));
+    let mut all = vec![
+        (
+            "client hello, any cluster".to_string(),
+            Message::ClientHello(ClientHello {
+                version_min: 1,
+                version_max: 1,
+                cluster: None,
+                credentials: vec![],
+            }),
+        ),
+        (
+            "client hello".to_string(),
+            Message::ClientHello(ClientHello {
+                version_min: 1,
+                version_max: 3,
+                cluster: Some(cluster),
+                credentials: b"secret".to_vec(),
+            }),
+        ),
+        (
+            "server hello".to_string(),
+            Message::ServerHello(ServerHello {
+                version: 1,
+                node: NodeId(2),
+                cluster,
+                shards: 1,
+                leader: Some(NodeId(1)),
+                members: vec![
+                    Member { node: NodeId(1), address: "127.0.0.1:7401".to_string() },
+                    Member { node: NodeId(2), address: "[::1]:7402".to_string() },
+                ],
+                frame_bytes_max: 1 << 20,
+                inflight_max: 4096,
+                election_timeout_ms: 1000,
+            }),
+        ),
+    ];
+    for (text, expects) in [("peer hello, first meeting", None), ("peer hello", Some(token))] {
+        let hello = PeerHello {
+            version_min: 1,
+            version_max: 1,
+            cluster,
+            shards: 4,
+            node: NodeId(3),
+            incarnation: token,
+            boot: 17,
+            expects,
+        };
+        all.push((text.to_string(), Message::PeerHello(hello)));
+    }
+    for reason in [
+        RefusedReason::Version,
+        RefusedReason::Cluster,
+        RefusedReason::Credentials,
+        RefusedReason::Full,
+        RefusedReason::Stopping,
+        RefusedReason::Stranger,
+        RefusedReason::Malformed,
+    ] {
+        let refused = HelloRefused { reason, text: "no".to_string() };
+        all.push((format!("hello refused {reason:?}"), Message::HelloRefused(refused)));
+    }
+    let error = ProtocolError { text: "frame kind 0x0999 is unknown".to_string() };
+    all.push(("protocol error".to_string(), Message::ProtocolError(error)));
+    all
+}
+
+fn requests() -> Vec<(&'static str, Request)> {
+    let (session, ticket, token) = (session(), Ticket(5), SessionToken(0x00ff_u128 << 112 | 1));
+    let acquire = |class, resource, wait| Request::Acquire {
+        session,
+        ticket,
+        key: name("jobs/nightly"),
+        class,
+        resource,
+        wait,
+    };
+    vec![
+        ("open session, plain", Request::OpenSession { token, ttl_ms: 0, owner: None, incarnation: None }),
+        (
+            "open session",
+            Request::OpenSession {
+                token,
+                ttl_ms: 30_000,
+                owner: Some(name("höst")),
+                incarnation: Some(name("pod-1")),
+            },
+        ),
+        ("attach", Request::Attach { token, session }),
+        ("renew none", Request::Renew { sessions: vec![] }),
+        ("renew two", Request::Renew { sessions: vec![session, SessionId::default()] }),
+        ("close session", Request::CloseSession { session }),
+        ("acquire fenced", acquire(Class::Fenced, Some(name("db/orders")), Wait::No)),
+        ("acquire advisory", acquire(Class::Advisory, None, Wait::Forever)),
+        ("acquire with a time", acquire(Class::Advisory, None, Wait::Millis(2500))),
+        ("release", Request::Release { session, ticket }),
+        ("cancel", Request::Cancel { session, ticket }),
+        ("describe", Request::Describe { key: name("jobs/nightly") }),
+        ("list locks, first page", Request::ListLocks { after: None, rows: 100 }),
+        ("list locks", Request::ListLocks { after: Some(name("a")), rows: 1000 }),
+        ("list sessions, first page", Request::ListSessions { after: None, rows: 100 }),
+        ("list sessions", Request::ListSessions { after: Some(session), rows: 1 }),
+        ("status", Request::Status),
+    ]
+}
+
+fn refusals() -> Vec<(&'static str, Refusal)> {
+    let (session, ticket) = (session(), Ticket(5));
+    vec![
+        ("NotLeader", Refusal::NotLeader { leader: Some(NodeId(2)) }),
+        ("NotLeader, none known", Refusal::NotLeader { leader: None }),
+        ("Interrupted", Refusal::Interrupted { leader: Some(NodeId(3)) }),
+        ("Busy", Refusal::Busy { retry_after_ms: 250 }),
+        ("QuotaExceeded", Refusal::QuotaExceeded { what: "the log".to_string(), limit: 8 << 30 }),
+        ("SessionEnded, closed", Refusal::SessionEnded { session, cause: Cause::Closed }),
+        (
+            "SessionEnded, expired",
+            Refusal::SessionEnded { session, cause: Cause::Expired { silent_ms: 31_000 } },
+        ),
+        ("SessionEnded, forgotten", Refusal::SessionEnded { session, cause: Cause::Forgotten }),
+        ("NotAttached", Refusal::NotAttached { session }),
+        ("SessionFull", Refusal::SessionFull { what: "keys".to_string(), limit: 1000 }),
+        ("ClassMismatch", Refusal::ClassMismatch { has: Class::Fenced }),
+        ("TicketMismatch", Refusal::TicketMismatch { ticket }),
+        ("TicketFinished", Refusal::TicketFinished { ticket, outcome: Outcome::Released }),
+        ("BadRequest", Refusal::BadRequest { reason: "a name has at least one byte".to_string() }),
+    ]
+}
+
+fn replies() -> Vec<(String, Reply)> {
+    let (session, ticket) = (session(), Ticket(5));
+    let refusals = refusals();
+    let mut all = vec![
+        ("opened", Reply::Opened { session, ttl_ms: 30_000, gone_within_ms: 31_300, short_ttl: false }),
+        ("attached", Reply::Attached { session, ttl_ms: 30_000 }),
+        ("renewed", Reply::Renewed { refused: vec![] }),
+        ("renewed but two", Reply::Renewed { refused: vec![refusals[5].1.clone(), refusals[8].1.clone()] }),
+        ("session closed", Reply::SessionClosed { session }),
+        ("granted", Reply::Granted { session, ticket, fence: fence() }),
+        ("queued", Reply::Queued { session, ticket, place: 4, holder: Box::new(holder()) }),
+        ("denied", Reply::Denied { session, ticket, waiting: 9, holder: Box::new(holder()) }),
+        ("described", Reply::Described { read: read(), description: Box::new(description()) }),
+        ("described, no record", Reply::Described { read: read(), description: Box::new(no_record()) }),
+        ("locks", Reply::Locks { read: read(), rows: lock_rows(), more: true }),
+        ("sessions", Reply::Sessions { read: read(), rows: session_rows(), more: false }),
+        ("status", Reply::Status(Box::new(status()))),
+    ]
+    .into_iter()
+    .map(|(n, reply)| (n.to_string(), reply))
+    .collect::<Vec<_>>();
+    for outcome in [
+        Outcome::Unknown,
+        Outcome::Released,
+        Outcome::Cancelled,
+        Outcome::TimedOut,
+        Outcome::Denied,
+        Outcome::Refused,
+    ] {
+        all.push((format!("finished {outcome:?}"), Reply::Finished { session, ticket, outcome }));
+    }
+    all.extend(refusals.into_iter().map(|(n, refusal)| (format!("refused {n}"), Reply::Refused(refusal))));
+    all
+}
+
+fn description() -> Description {
+    let transition = |revision, kind| Transition {
+        revision: LogIndex(revision),
+        kind,
+        session: session(),
+        epoch: Epoch(6),
+        ago_ms: 12,
+    };
+    Description {
+        key: name("jobs/nightly"),
+        class: Some(Class::Fenced),
+        resource: Some(name("db/orders")),
+        epoch: Epoch(7),
+        holder: Some(holder()),
+        waiting: 2,
+        waiters: vec![
+            WaiterInfo { session: session(), owner: None, waited_ms: 20 },
+            WaiterInfo { session: session(), owner: Some(name("b")), waited_ms: 10 },
+        ],
+        transitions: vec![
+            transition(9, TransitionKind::Granted),
+            transition(8, TransitionKind::SessionEnded(Cause::Expired { silent_ms: 1 })),
+            transition(7, TransitionKind::Released),
+        ],
+    }
+}
+
+fn no_record() -> Description {
+    Description {
+        key: name("k"),
+        class: None,
+        resource: None,
+        epoch: Epoch(0),
+        holder: None,
+        waiting: 0,
+        waiters: vec![],
+        transitions: vec![],
+    }
+}
+
+fn lock_rows() -> Vec<LockRow> {
+    let row = |key, class, holder| LockRow { key: name(key), class, epoch: Epoch(7), holder, waiting: 3 };
+    vec![row("a", Class::Advisory, None), row("b", Class::Fenced, Some(holder()))]
+}
+
+fn session_rows() -> Vec<SessionRow> {
+    let row = |owner, incarnation| SessionRow {
+        session: session(),
+        owner,
+        incarnation,
+        ttl_ms: 30_000,
+        held: 1,
+        waiting: 2,
+    };
+    vec![row(None, None), row(Some(name("o")), Some(name("i")))]
+}
+
+fn status() -> NodeStatus {
+    NodeStatus {
+        node: NodeId(1),
+        role: "leader".to_string(),
+        term: Term(4),
+        leader: Some(NodeId(1)),
+        last: LogIndex(14),
+        durable: LogIndex(13),
+        commit: LogIndex(12),
+        applied: LogIndex(11),
+        sessions: 10,
+        keys: 9,
+        log_bytes: 8,
+        boot: 7,
+    }
+}
+
+fn pushes() -> Vec<(&'static str, Push)> {
+    let (session, ticket) = (session(), Ticket(5));
+    vec![
+        ("granted", Push::Granted { session, ticket, fence: fence() }),
+        ("finished", Push::Finished { session, ticket, outcome: Outcome::TimedOut }),
+        ("session ended", Push::SessionEnded { session, cause: Cause::Expired { silent_ms: 31_000 } }),
+        ("leader changed", Push::LeaderChanged { leader: Some(NodeId(2)) }),
+        ("leader changed, none known", Push::LeaderChanged { leader: None }),
+    ]
+}

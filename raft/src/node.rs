@@ -1,0 +1,350 @@
+//! The node: its state, the dispatch of events, and the work it hands out.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::mem::take;
+
+use palisade_types::time::nanos;
+use palisade_types::{Block, BlockBuilder, HardState, LogIndex, Mutant, NodeId, Rng, Term, Time};
+
+use crate::config::{Config, ConfigError};
+use crate::follower::Following;
+use crate::leader::Leadership;
+use crate::ledger::Ledger;
+use crate::log::Log;
+use crate::mail::Mail;
+use crate::membership::Membership;
+use crate::message::Message;
+use crate::ready::{
+    NotLeader, Persist, PersistNumber, Ready, Role, RoleChange, RoundId, Status, VoterStatus,
+};
+
+/// What a node finds on its disk at start.
+#[derive(Clone, Debug, Default)]
+pub struct Restored {
+    /// Term and vote. The commit index in it is not used: what is committed is learned anew.
+    pub hard_state: HardState,
+    /// The whole log.
+    pub blocks: Vec<Block>,
+}
+
+/// A (pre-)candidacy: who has answered what, and when to ask those again who have not.
+#[derive(Debug)]
+pub(crate) struct Candidacy {
+    pub(crate) answers: BTreeMap<NodeId, bool>,
+    pub(crate) resend_at: Time,
+}
+
+/// The role with what belongs to it, so that nothing of an old role can be left over in a new one.
+#[derive(Debug)]
+pub(crate) enum State {
+    Follower(Following),
+    PreCandidate(Candidacy),
+    Candidate(Candidacy),
+    Leader(Leadership),
+}
+
+/// One node of one shard's Raft group.
+#[derive(Debug)]
+pub struct Raft {
+    pub(crate) config: Config,
+    pub(crate) membership: Membership,
+    rng: Rng,
+    /// The latest time heard of.
+    pub(crate) now: Time,
+    pub(crate) term: Term,
+    pub(crate) vote: Option<NodeId>,
+    pub(crate) leader: Option<NodeId>,
+    pub(crate) state: State,
+    /// When a follower stands, or a candidate tries again.
+    pub(crate) election_at: Time,
+    /// When a leader of the present term was last heard.
+    pub(crate) heard_at: Option<Time>,
+    pub(crate) log: Log,
+    pub(crate) ledger: Ledger,
+    pub(crate) mail: Mail,
+    pub(crate) commit: LogIndex,
+    pub(crate) delivered: LogIndex,
+    /// A round confirmed and not yet handed out.
+    pub(crate) confirmed: Option<RoundId>,
+    told: RoleChange,
+}
+
+impl Raft {
+    /// A node as it comes back from its disk: a follower that knows no leader. Equal arguments and
+    /// events give equal outputs; the seed decides the election timeouts.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn new(config: Config, restored: Restored, seed: u64, now: Time) -> Result<Raft, ConfigError> {
+        config.validate()?;
+        let mut log = Log::new(config.shard);
+        for block in restored.blocks {
+            let last = log.last();
+            if !log.follows(last, &block) || block.prev_chain() != last.chain {
+                return Err(ConfigError::BrokenLog(block.first()));
+            }
+            log.push(block);
+        }
+        let HardState { term, vote, commit: _ } = restored.hard_state;
+        let last = log.last();
+        let mut raft = Raft {
+            membership: Membership::new(config.voters.clone()),
+            rng: Rng::new(seed),
+            now,
+            term,
+            vote,
+            leader: None,
+            state: State::Follower(Following::default()),
+            election_at: now,
+            heard_at: None,
+            ledger: Ledger::new(last.index, config.mutants.has(Mutant::B8)),
+            mail: Mail::new(config.mutants.has(Mutant::B3)),
+            log,
+            commit: LogIndex(0),
+            delivered: LogIndex(0),
+            confirmed: None,
+            told: RoleChange { role: Role::Follower, term, leader: None },
+            config,
+        };
+        if last.term > term {
+            // A vote of an older term must not count in the newer one.
+            raft.set_term(last.term, None);
+        }
+        raft.draw_election_at();
+        Ok(raft)
+    }
+
+    /// Takes a message of another node of the shard. Messages of nodes that are no voters are ignored.
+    ///
+    /// # Panics
+    /// When the message proves that logs have diverged or that a term has two leaders: going on
+    /// would spread the damage.
+    pub fn step(&mut self, now: Time, from: NodeId, message: Message) {
+        self.advance(now);
+        if from == self.config.id || !self.membership.contains(from) {
+            return;
+        }
+        if let Some(term) = message.term()
+            && term > self.term
+        {
+            if matches!(message, Message::Vote(_)) && self.is_sticky() {
+                return;
+            }
+            self.adopt_term(term);
+        }
+        match message {
+            Message::PreVote(m) => self.on_pre_vote(from, m),
+            Message::PreVoteReply(m) => self.on_pre_vote_reply(from, m),
+            Message::Vote(m) => self.on_vote(from, m),
+            Message::VoteReply(m) => self.on_vote_reply(from, m),
+            Message::Append(m) => self.on_append(from, m),
+            Message::AppendReply(m) => self.on_append_reply(from, m),
+        }
+    }
+
+    /// Does whatever is due: stands for election, sends heartbeats, steps down.
+    pub fn tick(&mut self, now: Time) {
+        self.advance(now);
+        match self.state {
+            State::Leader(_) => self.tick_leader(),
+            State::Follower(_) | State::PreCandidate(_) | State::Candidate(_) => self.tick_election(),
+        }
+    }
+
+    /// When [`Raft::tick`] next has something to do, if no other event comes before.
+    pub fn next_deadline(&self) -> Time {
+        match &self.state {
+            State::Follower(_) => self.election_at,
+            State::PreCandidate(c) | State::Candidate(c) => self.election_at.min(c.resend_at),
+            State::Leader(lead) => self.leader_deadline(lead),
+        }
+    }
+
+    /// Seals the commands into a block of this leader's term and replicates it. It is part of the
+    /// next [`Ready::persist`]; committed it is only once it appears in [`Ready::committed`].
+    /// `clock_ms` is raised to the clock of the block before if it is behind it.
+    ///
+    /// # Errors
+    /// [`NotLeader`]; the commands are dropped.
+    ///
+    /// # Panics
+    /// When the builder is empty.
+    pub fn propose(&mut self, builder: BlockBuilder, clock_ms: u64) -> Result<Block, NotLeader> {
+        if !matches!(self.state, State::Leader(_)) {
+            return Err(NotLeader { leader: self.leader });
+        }
+        let block = self.append_own(builder, clock_ms);
+        self.pump_all();
+        Ok(block)
+    }
+
+    /// Persists up to `number` are durable, in whole and in order. Numbers already reported are ignored.
+    ///
+    /// # Panics
+    /// On a number never handed out.
+    pub fn on_persisted(&mut self, now: Time, number: PersistNumber) {
+        self.advance(now);
+        self.ledger.on_durable(number);
+        self.mail.release(&self.ledger);
+        match self.state {
+            State::Follower(_) => self.acknowledge_again(),
+            State::PreCandidate(_) => {}
+            State::Candidate(_) => self.count_own_vote(),
+            State::Leader(_) => self.advance_commit(),
+        }
+    }
+
+    /// Whether [`Raft::take_ready`] has anything to give.
+    pub fn has_ready(&self) -> bool {
+        !self.mail.is_empty()
+            || self.delivered < self.commit
+            || self.confirmed.is_some()
+            || self.told != self.standing()
+            || self.must_persist()
+    }
+
+    /// Hands out the work that has gathered.
+    pub fn take_ready(&mut self) -> Ready {
+        let standing = self.standing();
+        let role_change = (self.told != standing).then_some(standing);
+        self.told = standing;
+        let persist = self.must_persist().then(|| self.submit());
+        Ready {
+            messages: self.mail.take(),
+            persist,
+            committed: self.deliver(),
+            confirmed: take(&mut self.confirmed),
+            role_change,
+        }
+    }
+
+    /// What can be seen from outside.
+    pub fn status(&self) -> Status {
+        let voters = match &self.state {
+            State::Leader(lead) => lead
+                .peers
+                .iter()
+                .map(|(&node, p)| VoterStatus {
+                    node,
+                    match_index: p.match_index,
+                    next: p.next,
+                    state: p.state,
+                })
+                .collect(),
+            State::Follower(_) | State::PreCandidate(_) | State::Candidate(_) => Vec::new(),
+        };
+        let last = self.log.last();
+        Status {
+            id: self.config.id,
+            role: self.role(),
+            term: self.term,
+            vote: self.vote,
+            leader: self.leader,
+            last: last.index,
+            last_term: last.term,
+            durable: self.ledger.log_durable(),
+            commit: self.commit,
+            delivered: self.delivered,
+            voters,
+        }
+    }
+
+    fn advance(&mut self, now: Time) {
+        self.now = self.now.max(now);
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        match self.state {
+            State::Follower(_) => Role::Follower,
+            State::PreCandidate(_) => Role::PreCandidate,
+            State::Candidate(_) => Role::Candidate,
+            State::Leader(_) => Role::Leader,
+        }
+    }
+
+    fn standing(&self) -> RoleChange {
+        RoleChange { role: self.role(), term: self.term, leader: self.leader }
+    }
+
+    /// The one place where term and vote change.
+    pub(crate) fn set_term(&mut self, term: Term, vote: Option<NodeId>) {
+        assert!(term >= self.term, "terms never go back");
+        assert!(term > self.term || self.vote.is_none() || self.vote == vote, "one vote a term");
+        if term > self.term {
+            self.mail.drop_held();
+            self.leader = None;
+            self.heard_at = None;
+        }
+        self.term = term;
+        self.vote = vote;
+        self.ledger.on_hard_changed();
+    }
+
+    /// Somebody is in a later term: follow into it.
+    fn adopt_term(&mut self, term: Term) {
+        let stood_down = matches!(self.state, State::Leader(_));
+        self.set_term(term, None);
+        self.confirmed = None;
+        self.state = State::Follower(Following::default());
+        if stood_down {
+            self.draw_election_at();
+        }
+    }
+
+    /// A leader gives up its role and stays in its term.
+    pub(crate) fn step_down(&mut self) {
+        assert!(matches!(self.state, State::Leader(_)), "only a leader steps down");
+        self.leader = None;
+        self.confirmed = None;
+        self.state = State::Follower(Following::default());
+        self.draw_election_at();
+    }
+
+    /// Draws the time of the next election anew.
+    pub(crate) fn draw_election_at(&mut self) {
+        let wait = self.rng.between(nanos(self.config.election_min), nanos(self.config.election_max));
+        self.election_at = Time(self.now.0.saturating_add(wait));
+    }
+
+    /// Whether the disk has been busy with one persist for too long.
+    pub(crate) fn disk_is_stalled(&self) -> bool {
+        self.ledger.oldest_flight().is_some_and(|at| at + self.config.disk_stall <= self.now)
+    }
+
+    fn must_persist(&self) -> bool {
+        self.ledger.hard_is_unsubmitted()
+            || self.ledger.truncation_is_unsubmitted()
+            || self.ledger.log_submitted() < self.log.last().index
+    }
+
+    /// Everything that is accepted and not yet handed to the disk, hard state included.
+    fn submit(&mut self) -> Persist {
+        let blocks: Vec<Block> = self.log.after(self.ledger.log_submitted()).cloned().collect();
+        let late = self.config.mutants.has(Mutant::B9) && !blocks.is_empty();
+        let hard = self.ledger.hard_is_unsubmitted() && !late;
+        let (number, truncate_after) = self.ledger.submit(self.now, self.log.last().index, hard);
+        let hard_state = hard.then_some(HardState {
+            term: self.term,
+            vote: self.vote,
+            // No more than the disk already holds, so that the hint is true of what is on it.
+            commit: self.commit.min(self.ledger.log_durable()),
+        });
+        Persist { number, hard_state, truncate_after, blocks }
+    }
+
+    fn deliver(&mut self) -> Vec<Block> {
+        if self.delivered == self.commit {
+            return Vec::new();
+        }
+        let blocks: Vec<Block> = self
+            .log
+            .after(self.delivered)
+            .take_while(|b| b.last() <= self.commit)
+            .take(self.config.committed_blocks_max)
+            .cloned()
+            .collect();
+        self.delivered = blocks.last().expect("a commit index is an edge above what was delivered").last();
+        blocks
+    }
+}

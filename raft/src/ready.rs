@@ -1,0 +1,160 @@
+//! What comes out of the state machine.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use palisade_types::{Block, HardState, LogIndex, NodeId, Term};
+
+use crate::message::Message;
+use crate::progress::ProgressState;
+
+/// Work for the driver. Each part is handed out once.
+#[derive(Debug, Default)]
+pub struct Ready {
+    /// To be sent, in this order; they may leave at once.
+    pub messages: Vec<(NodeId, Message)>,
+    /// To be made durable, after all persists before it; then call [`crate::Raft::on_persisted`].
+    pub persist: Option<Persist>,
+    /// Committed blocks, each exactly once, in order, from the first block after a restart. When
+    /// more are waiting, [`crate::Raft::has_ready`] says so.
+    pub committed: Vec<Block>,
+    /// The newest round that a quorum has confirmed, when that changed. All before it are confirmed too.
+    pub confirmed: Option<RoundId>,
+    /// Role, term or leader, when one of them changed.
+    pub role_change: Option<RoleChange>,
+}
+
+/// The number of a persist: from 1, without gaps, in the order in which they must become durable.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct PersistNumber(pub u64);
+
+impl fmt::Display for PersistNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for PersistNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// What must become durable, in the order of the fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Persist {
+    /// Its number.
+    pub number: PersistNumber,
+    /// The hard state, when it changed.
+    pub hard_state: Option<HardState>,
+    /// Everything after this index is to go; what is at or before it stays.
+    pub truncate_after: Option<LogIndex>,
+    /// Blocks that follow the log as it then is.
+    pub blocks: Vec<Block>,
+}
+
+/// What a node is in its term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Follows a leader, or waits for one.
+    Follower,
+    /// Asks whether it would be elected.
+    PreCandidate,
+    /// Stands for election.
+    Candidate,
+    /// Leads.
+    Leader,
+}
+
+/// Role, term and known leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoleChange {
+    /// The role now.
+    pub role: Role,
+    /// The term now.
+    pub term: Term,
+    /// The leader of that term, if known.
+    pub leader: Option<NodeId>,
+}
+
+/// Only a leader can do this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this node does not lead")]
+pub struct NotLeader {
+    /// Who does, if known.
+    pub leader: Option<NodeId>,
+}
+
+/// The name of a leadership confirmation round. Never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RoundId {
+    /// The leader's term.
+    pub term: Term,
+    /// Counts the rounds of the term, from 1.
+    pub counter: u64,
+}
+
+/// A round just started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// Its name.
+    pub id: RoundId,
+    /// Once the round is confirmed and this index applied, a read sees everything that was
+    /// acknowledged before the round began (thesis, section 6.4).
+    pub read_index: LogIndex,
+}
+
+/// Why no round was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RoundError {
+    /// Only a leader can.
+    #[error("this node does not lead")]
+    NotLeader {
+        /// Who does, if known.
+        leader: Option<NodeId>,
+    },
+    /// A new leader does not know what is committed before it has committed a block of its own term.
+    #[error("this leader has not committed in its own term yet")]
+    NotReady,
+}
+
+/// What can be seen of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The node.
+    pub id: NodeId,
+    /// Its role.
+    pub role: Role,
+    /// Its term.
+    pub term: Term,
+    /// Its vote in that term.
+    pub vote: Option<NodeId>,
+    /// The leader it knows.
+    pub leader: Option<NodeId>,
+    /// The last index of its log in memory.
+    pub last: LogIndex,
+    /// The term there.
+    pub last_term: Term,
+    /// Up to here the log is on its disk.
+    pub durable: LogIndex,
+    /// The commit index it knows.
+    pub commit: LogIndex,
+    /// Up to here committed blocks have been handed out.
+    pub delivered: LogIndex,
+    /// At a leader: how far the other voters are, by number. Elsewhere empty.
+    pub voters: Vec<VoterStatus>,
+}
+
+/// What a leader knows of another voter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VoterStatus {
+    /// The voter.
+    pub node: NodeId,
+    /// Up to here its disk holds this leader's log.
+    pub match_index: LogIndex,
+    /// What is sent next.
+    pub next: LogIndex,
+    /// How it is being sent to.
+    pub state: ProgressState,
+}

@@ -1,0 +1,242 @@
+//! The argument tree. Every global flag has an environment variable.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use palisade_types::limits::PAGE_ROWS_MAX;
+
+/// Locks that carry a fence: a durable, replicated lock service.
+#[derive(Parser, Debug)]
+#[command(name = "palisade", version, max_term_width = 100, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// What every verb understands.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct Global {
+    /// The nodes of the cluster, HOST:PORT with commas between.
+    #[arg(
+        long,
+        global = true,
+        env = "PALISADE_ENDPOINTS",
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403"
+    )]
+    pub(crate) endpoints: Vec<String>,
+    /// Print JSON, one object a line.
+    #[arg(long, global = true, env = "PALISADE_JSON", value_parser = clap::builder::BoolishValueParser::new(), action = clap::ArgAction::SetTrue)]
+    pub(crate) json: bool,
+    /// How long to wait for a usable cluster before giving up with status 69.
+    #[arg(long, global = true, env = "PALISADE_TIMEOUT", value_name = "TIME", default_value = "10s", value_parser = duration)]
+    pub(crate) timeout: Duration,
+    /// What to log on stderr: error, warn, info, debug, or a filter such as palisade_client=debug.
+    #[arg(long, global = true, env = "PALISADE_LOG", value_name = "FILTER", default_value = "error")]
+    pub(crate) log: String,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Verb {
+    /// Run a durable cluster on this machine: processes on loopback, supervised.
+    Dev(DevArgs),
+    /// Make the directory of one node.
+    Format(FormatArgs),
+    /// Run one node; its configuration is DIR/palisade.toml.
+    Serve(ServeArgs),
+    /// Hold a lock while a command runs.
+    Lock(LockArgs),
+    /// Tell all about one key.
+    Describe(DescribeArgs),
+    /// List the keys that have a record.
+    Locks(LocksArgs),
+    /// List the live sessions.
+    Sessions(SessionsArgs),
+    /// Ask each endpoint what it says of itself.
+    Status,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DevArgs {
+    /// How many nodes.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=9))]
+    pub(crate) nodes: u32,
+    /// Where the nodes keep their directories [default: palisade/dev in the user's state directory].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Node i listens on this port plus i.
+    #[arg(long, value_name = "PORT", default_value_t = 7400, value_parser = clap::value_parser!(u16).range(1..=65400))]
+    pub(crate) port: u16,
+    /// Wipe the nodes' directories first: only what bears the identity of a Palisade node.
+    #[arg(long)]
+    pub(crate) fresh: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct FormatArgs {
+    /// The name of the cluster: part of its identity.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) cluster: String,
+    /// This node's number, one of those in --peers.
+    #[arg(long, value_name = "ID")]
+    pub(crate) node: u32,
+    /// All initial members with their addresses, this one included: 1=HOST:PORT,2=HOST:PORT,…
+    #[arg(long, value_name = "LIST")]
+    pub(crate) peers: String,
+    /// How many shards the cluster has, for ever.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) shards: u32,
+    /// The directory: missing or empty.
+    pub(crate) dir: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ServeArgs {
+    /// The node's directory, made by `palisade format`.
+    pub(crate) dir: PathBuf,
+}
+
+/// The letters are those of flock(1).
+#[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("waiting").args(["no_wait", "wait"]))]
+pub(crate) struct LockArgs {
+    /// An exclusive lock: what there is, and the default.
+    #[arg(short = 'x', short_alias = 'e', long)]
+    pub(crate) exclusive: bool,
+    /// Do not wait: fail at once when somebody holds the key.
+    #[arg(short = 'n', long = "no-wait", visible_alias = "nonblock")]
+    pub(crate) no_wait: bool,
+    /// Wait at most so long (seconds, or with a unit as in 500ms).
+    #[arg(short = 'w', long = "wait", value_name = "SECS", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
+    /// The exit status when the lock was not acquired.
+    #[arg(short = 'E', long = "conflict-exit-code", value_name = "CODE", default_value_t = 1)]
+    pub(crate) conflict_code: u8,
+    /// The session's time to live: 500ms to 1h.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    pub(crate) ttl: Duration,
+    /// Who we are, for others to read [default: HOST:PID].
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) owner: Option<String>,
+    /// After a lost lock, SIGKILL follows SIGTERM by so much, or sooner where the lease ends sooner.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    pub(crate) kill_after: Duration,
+    /// The resource this lock protects: show it PALISADE_FENCE with every write.
+    #[arg(long, value_name = "NAME", conflicts_with = "advisory")]
+    pub(crate) resource: Option<String>,
+    /// Running twice is waste and no damage: no resource checks the fence.
+    #[arg(long)]
+    pub(crate) advisory: bool,
+    /// Run no command: print one line of JSON and hold until signalled.
+    #[arg(long)]
+    pub(crate) hold: bool,
+    /// The key.
+    pub(crate) key: String,
+    /// The command with its arguments, run directly and without a shell.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DescribeArgs {
+    /// The key.
+    pub(crate) key: String,
+}
+
+/// Where a listing starts and ends.
+#[derive(Args, Debug, Clone, Copy)]
+pub(crate) struct Paging {
+    /// Stop after so many rows and say where to go on; without it everything is listed.
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) limit: Option<u64>,
+    /// Rows asked for at a time.
+    #[arg(long, value_name = "ROWS", default_value_t = PAGE_ROWS_MAX, value_parser = clap::value_parser!(u32).range(1..=i64::from(PAGE_ROWS_MAX)))]
+    pub(crate) page: u32,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LocksArgs {
+    /// Start behind this key.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) after: Option<String>,
+    #[command(flatten)]
+    pub(crate) paging: Paging,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SessionsArgs {
+    /// Start behind this session.
+    #[arg(long, value_name = "SESSION")]
+    pub(crate) after: Option<String>,
+    #[command(flatten)]
+    pub(crate) paging: Paging,
+}
+
+/// Reads `30s`, `500ms`, `2m`, `1h`, or plain seconds with an optional fraction.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let value: f64 = number.parse().map_err(|_| "a time looks like 30s, 500ms, 2m, 1h or 1.5".to_owned())?;
+    let seconds = match unit {
+        "ms" => value / 1e3,
+        "" | "s" => value,
+        "m" => value * 60.0,
+        "h" => value * 3600.0,
+        _ => return Err(format!("{unit:?} is no unit of time: use ms, s, m or h")),
+    };
+    Duration::try_from_secs_f64(seconds).map_err(|_| "that is too long".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn lock(args: &[&str]) -> Result<LockArgs, clap::Error> {
+        let all = ["palisade", "lock"].iter().chain(args);
+        match Cli::try_parse_from(all)?.verb {
+            Verb::Lock(l) => Ok(l),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_tree_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_global_flag_has_an_environment_variable() {
+        for arg in Cli::command().get_arguments().filter(|a| a.is_global_set()) {
+            assert!(arg.get_env().is_some_and(|e| e.to_string_lossy().starts_with("PALISADE_")), "{arg}");
+        }
+    }
+
+    #[test]
+    fn times_read_with_and_without_a_unit() {
+        let ms = |text: &str| duration(text).map(|d| d.as_millis());
+        assert_eq!(ms("500ms"), Ok(500));
+        assert_eq!(ms("1.5"), Ok(1500));
+        assert_eq!(ms("2m"), Ok(120_000));
+        assert_eq!(ms("1h"), Ok(3_600_000));
+        for bad in ["", "s", "1 s", "-1", "1d", "1.2.3", "99999999999999999999h"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn lock_follows_the_letters_of_flock() {
+        let l = lock(&["-xn", "-E", "7", "--advisory", "demo", "--", "sh", "-c", "exit 3"]).unwrap();
+        assert!(l.exclusive && l.no_wait && l.advisory);
+        assert_eq!((l.conflict_code, l.key.as_str(), l.command.len()), (7, "demo", 3));
+        assert_eq!(lock(&["-w", "2.5", "k", "--", "true"]).unwrap().wait, Some(Duration::from_millis(2500)));
+        assert!(lock(&["-n", "-w", "1", "k", "--", "true"]).is_err(), "no wait and a wait exclude each other");
+        assert!(lock(&["--resource", "r", "--advisory", "k", "--", "true"]).is_err());
+        assert!(lock(&["-s", "k", "--", "true"]).is_err(), "no shared locks");
+    }
+}

@@ -1,0 +1,73 @@
+//! The command line (DESIGN section 17): arguments, exit codes, and one module for each verb.
+
+mod args;
+mod child;
+mod connect;
+mod dev;
+mod dev_dir;
+mod exit;
+mod lock;
+mod node;
+mod output;
+mod reads;
+mod signals;
+mod sys;
+mod terminal;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Verb};
+use exit::Failure;
+
+/// Parses the arguments, runs the verb, and turns its end into an exit status.
+pub(crate) fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            // Where not even the help can be printed there is nobody to tell.
+            let _ = e.print();
+            return ExitCode::from(if e.use_stderr() { exit::USAGE } else { 0 });
+        }
+    };
+    match run(cli) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            let _ = writeln!(std::io::stderr(), "palisade: {failure}");
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<u8, Failure> {
+    let global = cli.global;
+    match cli.verb {
+        // The server brings its own executor and its own log set-up.
+        Verb::Serve(args) => node::serve(&args),
+        Verb::Format(args) => node::format(&global, &args),
+        verb => {
+            connect::start_log(&global);
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(|e| Failure::new(exit::OS, format!("cannot start the runtime: {e}")))?;
+            // Everything runs on this, the main thread: children of `dev` are bound to its life.
+            let end = runtime.block_on(async {
+                match verb {
+                    Verb::Dev(args) => dev::run(&global, args).await,
+                    Verb::Lock(args) => lock::run(&global, args).await,
+                    Verb::Describe(args) => reads::describe(&global, &args).await,
+                    Verb::Locks(args) => reads::locks(&global, &args).await,
+                    Verb::Sessions(args) => reads::sessions(&global, &args).await,
+                    Verb::Status => reads::status(&global).await,
+                    Verb::Serve(_) | Verb::Format(_) => unreachable!("answered above"),
+                }
+            });
+            // A name look-up may still sit in a thread of the runtime; nobody waits for it.
+            runtime.shutdown_background();
+            end
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The signals that `lock` catches: those that end it, and those it hands on to the command.
+
+use std::task::Poll;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::exit::{self, Failure};
+
+/// What is caught and handed on. SIGCHLD is caught for ourselves.
+const CAUGHT: [i32; 12] = [
+    libc::SIGCHLD,
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGIO,
+    libc::SIGWINCH,
+    libc::SIGTSTP,
+    libc::SIGCONT,
+];
+
+/// The number of a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SignalNumber(pub(crate) i32);
+
+impl SignalNumber {
+    /// The window has another size: no reason to end.
+    pub(crate) const WINDOW: SignalNumber = SignalNumber(libc::SIGWINCH);
+}
+
+/// A caught signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caught {
+    /// A child changed its state.
+    Child,
+    /// Ctrl-Z.
+    Stop,
+    /// We go on after having been stopped.
+    Continue,
+    /// Any other.
+    Other(SignalNumber),
+}
+
+/// Catches signals from its making on.
+pub(crate) struct Signals(Vec<(i32, Signal)>);
+
+impl Signals {
+    /// Starts catching.
+    pub(crate) fn listen() -> Result<Signals, Failure> {
+        let streams = CAUGHT.iter().map(|&n| Ok((n, signal(SignalKind::from_raw(n))?)));
+        let streams: std::io::Result<Vec<_>> = streams.collect();
+        Ok(Signals(streams.map_err(|e| Failure::new(exit::OS, format!("cannot watch signals: {e}")))?))
+    }
+
+    /// The next signal. Several of one kind may come as one.
+    pub(crate) async fn next(&mut self) -> Caught {
+        let number = std::future::poll_fn(|cx| {
+            for (number, stream) in &mut self.0 {
+                if let Poll::Ready(Some(())) = stream.poll_recv(cx) {
+                    return Poll::Ready(*number);
+                }
+            }
+            Poll::Pending
+        })
+        .await;
+        match number {
+            libc::SIGCHLD => Caught::Child,
+            libc::SIGTSTP => Caught::Stop,
+            libc::SIGCONT => Caught::Continue,
+            other => Caught::Other(SignalNumber(other)),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The invariants that the state alone can show. The numbers are those of the list of invariants in
+//! `tests/SIMULATION.md`.
+
+use palisade_types::Epoch;
+use palisade_types::limits::TICKET_RANGES_MAX;
+
+use crate::claims::State;
+use crate::machine::Machine;
+use crate::slab::NONE;
+
+impl Machine {
+    /// Asserts every invariant that the state alone can show. Takes time in proportion to the state.
+    ///
+    /// # Panics
+    /// When one does not hold: a bug.
+    pub fn check(&self) {
+        self.sessions.check();
+        self.ended.check();
+        self.locks.check();
+        self.claims.check_chunks();
+        self.check_locks();
+        self.check_claims();
+        self.check_sessions();
+        self.check_backlog();
+        self.check_limits();
+    }
+
+    /// S1, S4: one holder at most; a free key has no waiters (held is what is not idle); the queue
+    /// is whole and made of waiters for this key.
+    fn check_locks(&self) {
+        let mut held = 0;
+        let mut queued = 0;
+        for (slot, lock) in self.locks.records.iter() {
+            assert!(lock.epoch <= Epoch::MAX && lock.epoch > Epoch(0), "a record was granted once, at least");
+            self.claims.check_list(&lock.queue, true);
+            for (_, claim) in self.claims.iter(&lock.queue) {
+                assert!(
+                    claim.lock == slot && claim.state == State::Queued,
+                    "a queue is of waiters for its key"
+                );
+            }
+            queued += lock.queue.len as usize;
+            if lock.holder == NONE {
+                assert!(lock.queue.len == 0, "S4: {} is free and awaited", lock.key);
+                continue;
+            }
+            held += 1;
+            let holder = &self.claims.records[lock.holder];
+            assert!(holder.lock == slot && holder.state != State::Queued, "S1: a holder holds");
+        }
+        assert_eq!(held + queued, self.claims.records.len(), "S1: every claim holds or waits, once");
+    }
+
+    /// S3: claims and their sessions' lists agree, and nothing belongs to the dead but what is about
+    /// to be released.
+    fn check_claims(&self) {
+        for (slot, claim) in self.claims.records.iter() {
+            let session = &self.sessions.records[claim.session];
+            assert_eq!(session.claim(claim.ticket), Some(slot), "S3: a claim is on its session's list");
+            let ending = claim.state == State::Ending;
+            assert_eq!(session.is_live(), !ending, "S3: session {} and its claim", session.opened);
+        }
+    }
+
+    fn check_sessions(&self) {
+        let mut listed = 0;
+        for (slot, session) in self.sessions.records.iter() {
+            let mut held = 0;
+            for pair in session.open.windows(2) {
+                assert!(pair[0].0 < pair[1].0, "open tickets ascend");
+            }
+            for &(ticket, claim) in &session.open {
+                let claim = &self.claims.records[claim];
+                assert!(claim.session == slot && claim.ticket == ticket, "S3: lists hold one's own claims");
+                assert!(!session.tickets.is_finished(ticket), "S8: a ticket is open or finished");
+                held += u32::from(claim.state != State::Queued);
+            }
+            assert_eq!(session.held, held);
+            listed += session.open.len();
+            if !session.is_live() {
+                assert!(held > 0, "a dead session's record is kept for its keys only");
+                continue;
+            }
+            assert!(
+                self.ended.find(session.opened).is_none() && self.ended.find_token(session.token).is_none()
+            );
+            assert!(session.tickets.count() + session.open.len() <= TICKET_RANGES_MAX, "S10");
+        }
+        assert_eq!(listed, self.claims.records.len());
+    }
+
+    /// The backlog holds exactly the keys of the dead, in the list where they belong.
+    fn check_backlog(&self) {
+        for (list, is_wanted) in [(&self.wanted, true), (&self.unwanted, false)] {
+            self.claims.check_list(list, false);
+            for (_, claim) in self.claims.iter(list) {
+                assert!(claim.state == State::Ending);
+                assert_eq!(self.locks.records[claim.lock].queue.len > 0, is_wanted, "wanted keys go first");
+            }
+        }
+        let ending = self.claims.records.iter().filter(|(_, c)| c.state == State::Ending).count();
+        assert_eq!(ending, self.backlog_len(), "every key of the dead is in the backlog");
+    }
+
+    /// S10: nothing grows past its limit.
+    fn check_limits(&self) {
+        let counts = self.counts();
+        assert!(counts.sessions <= u64::from(self.limits.sessions));
+        assert!(counts.claims <= u64::from(self.limits.claims));
+        assert!(counts.idle_keys <= u64::from(self.limits.idle_keys));
+        assert!(counts.ended_sessions <= u64::from(self.limits.ended_sessions));
+        for (_, session) in self.sessions.records.iter() {
+            assert!(session.open.len() <= self.limits.keys_per_session as usize);
+        }
+        for (_, lock) in self.locks.records.iter() {
+            assert!(lock.queue.len <= self.limits.waiters_per_key);
+        }
+    }
+}

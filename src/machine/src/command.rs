@@ -1,0 +1,449 @@
+//! The commands of the log, and their bytes.
+//!
+//! A command is encoded once, by the leader, into its block. Every replica decodes it again when it
+//! applies it, borrowing the names from the block ([`CommandRef`]), so that an acquire of a known
+//! key allocates nothing.
+//!
+//! ```text
+//! kind u8, then, little-endian, names with a length in two bytes (0: none):
+//! 1 open session  token u128, ttl_ms u32, owner name?, incarnation name?
+//! 2 end session   session, cause u8 (1 closed, 2 expired), silent_ms u64, release_now u32
+//! 3 sweep         releases u32
+//! 4 acquire       session, ticket u64, flags u8 (1 fenced, 2 wait), key name, resource name?
+//! 5 release       session, ticket u64
+//! 6 cancel        session, ticket u64, timeout u8 (0 or 1)
+//! session: shard u32, opened u64
+//! ```
+
+use alloc::vec::Vec;
+
+use palisade_types::name::NAME_BYTES_MAX;
+use palisade_types::{
+    Cause, Class, DecodeError, Key, LogIndex, Name, NameError, Reader, SessionId, SessionToken, ShardId,
+    Ticket, Writer,
+};
+
+const OPEN_SESSION: u8 = 1;
+const END_SESSION: u8 = 2;
+const SWEEP: u8 = 3;
+const ACQUIRE: u8 = 4;
+const RELEASE: u8 = 5;
+const CANCEL: u8 = 6;
+
+const CAUSE_CLOSED: u8 = 1;
+const CAUSE_EXPIRED: u8 = 2;
+
+const FLAG_FENCED: u8 = 1;
+const FLAG_WAIT: u8 = 2;
+
+const NAME_FIELD_MAX: usize = 2 + NAME_BYTES_MAX;
+const SESSION_BYTES: usize = 12;
+const OPEN_BYTES_MAX: usize = 1 + 16 + 4 + 2 * NAME_FIELD_MAX;
+const ACQUIRE_BYTES_MAX: usize = 1 + SESSION_BYTES + 8 + 1 + 2 * NAME_FIELD_MAX;
+
+/// What a replica is told to do. No command (zero bytes) is also one: it does nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Opens a session, or finds the live one with this token.
+    OpenSession {
+        /// Drawn by the client.
+        token: SessionToken,
+        /// TTL in milliseconds; 0 asks for the default.
+        ttl_ms: u32,
+        /// Free tag.
+        owner: Option<Name>,
+        /// Free tag.
+        incarnation: Option<Name>,
+    },
+    /// Ends a session.
+    EndSession {
+        /// Which.
+        session: SessionId,
+        /// Why; never [`Cause::Forgotten`].
+        cause: Cause,
+        /// How many of its keys to release in this same entry; the rest joins the backlog.
+        release_now: u32,
+    },
+    /// Releases keys of ended sessions from the backlog.
+    Sweep {
+        /// How many.
+        releases: u32,
+    },
+    /// Claims a key.
+    Acquire {
+        /// Whose claim.
+        session: SessionId,
+        /// The number of the claim.
+        ticket: Ticket,
+        /// What is claimed.
+        key: Key,
+        /// What the lock is for.
+        class: Class,
+        /// What it protects; a fenced claim must say.
+        resource: Option<Name>,
+        /// Whether to stand in the queue when the key is held.
+        wait: bool,
+    },
+    /// Gives a claim up, whether it holds or waits.
+    Release {
+        /// Whose claim.
+        session: SessionId,
+        /// The ticket of its acquire.
+        ticket: Ticket,
+    },
+    /// Gives a claim up unless it holds.
+    Cancel {
+        /// Whose claim.
+        session: SessionId,
+        /// The ticket of its acquire.
+        ticket: Ticket,
+        /// Its time to wait ran out, rather than its client's patience.
+        timeout: bool,
+    },
+}
+
+/// A [`Command`] whose names are borrowed from its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandRef<'a> {
+    /// See [`Command::OpenSession`].
+    OpenSession {
+        /// Drawn by the client.
+        token: SessionToken,
+        /// TTL in milliseconds; 0 asks for the default.
+        ttl_ms: u32,
+        /// Free tag.
+        owner: Option<&'a str>,
+        /// Free tag.
+        incarnation: Option<&'a str>,
+    },
+    /// See [`Command::EndSession`].
+    EndSession {
+        /// Which.
+        session: SessionId,
+        /// Why.
+        cause: Cause,
+        /// How many of its keys to release in this same entry.
+        release_now: u32,
+    },
+    /// See [`Command::Sweep`].
+    Sweep {
+        /// How many.
+        releases: u32,
+    },
+    /// See [`Command::Acquire`].
+    Acquire {
+        /// Whose claim.
+        session: SessionId,
+        /// The number of the claim.
+        ticket: Ticket,
+        /// What is claimed.
+        key: &'a str,
+        /// What the lock is for.
+        class: Class,
+        /// What it protects.
+        resource: Option<&'a str>,
+        /// Whether to stand in the queue.
+        wait: bool,
+    },
+    /// See [`Command::Release`].
+    Release {
+        /// Whose claim.
+        session: SessionId,
+        /// The ticket of its acquire.
+        ticket: Ticket,
+    },
+    /// See [`Command::Cancel`].
+    Cancel {
+        /// Whose claim.
+        session: SessionId,
+        /// The ticket of its acquire.
+        ticket: Ticket,
+        /// Its time to wait ran out.
+        timeout: bool,
+    },
+}
+
+impl Command {
+    /// No command has more bytes than this.
+    pub const BYTES_MAX: usize =
+        if OPEN_BYTES_MAX > ACQUIRE_BYTES_MAX { OPEN_BYTES_MAX } else { ACQUIRE_BYTES_MAX };
+
+    /// Appends the bytes of the command.
+    ///
+    /// # Panics
+    /// On [`Cause::Forgotten`]: nothing ever ends for that reason.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.as_ref().encode(out);
+    }
+
+    /// The command of these bytes.
+    ///
+    /// # Errors
+    /// When they are not exactly one command.
+    pub fn decode(bytes: &[u8]) -> Result<Command, DecodeError> {
+        Ok(CommandRef::decode(bytes)?.to_command()?)
+    }
+
+    /// The same command with borrowed names.
+    pub fn as_ref(&self) -> CommandRef<'_> {
+        match *self {
+            Command::OpenSession { token, ttl_ms, ref owner, ref incarnation } => CommandRef::OpenSession {
+                token,
+                ttl_ms,
+                owner: owner.as_deref(),
+                incarnation: incarnation.as_deref(),
+            },
+            Command::EndSession { session, cause, release_now } => {
+                CommandRef::EndSession { session, cause, release_now }
+            }
+            Command::Sweep { releases } => CommandRef::Sweep { releases },
+            Command::Acquire { session, ticket, ref key, class, ref resource, wait } => {
+                CommandRef::Acquire { session, ticket, key, class, resource: resource.as_deref(), wait }
+            }
+            Command::Release { session, ticket } => CommandRef::Release { session, ticket },
+            Command::Cancel { session, ticket, timeout } => CommandRef::Cancel { session, ticket, timeout },
+        }
+    }
+}
+
+impl<'a> CommandRef<'a> {
+    /// Appends the bytes of the command.
+    ///
+    /// # Panics
+    /// On [`Cause::Forgotten`]: nothing ever ends for that reason.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut w = Writer(out);
+        match *self {
+            CommandRef::OpenSession { token, ttl_ms, owner, incarnation } => {
+                w.u8(OPEN_SESSION);
+                w.u128(token.0);
+                w.u32(ttl_ms);
+                w.opt_name(owner);
+                w.opt_name(incarnation);
+            }
+            CommandRef::EndSession { session, cause, release_now } => {
+                let (code, silent_ms) = match cause {
+                    Cause::Closed => (CAUSE_CLOSED, 0),
+                    Cause::Expired { silent_ms } => (CAUSE_EXPIRED, silent_ms),
+                    Cause::Forgotten => unreachable!("no session ends by being forgotten"),
+                };
+                w.u8(END_SESSION);
+                put_session(&mut w, session);
+                w.u8(code);
+                w.u64(silent_ms);
+                w.u32(release_now);
+            }
+            CommandRef::Sweep { releases } => {
+                w.u8(SWEEP);
+                w.u32(releases);
+            }
+            CommandRef::Acquire { session, ticket, key, class, resource, wait } => {
+                w.u8(ACQUIRE);
+                put_session(&mut w, session);
+                w.u64(ticket.0);
+                let fenced = if class == Class::Fenced { FLAG_FENCED } else { 0 };
+                w.u8(fenced | if wait { FLAG_WAIT } else { 0 });
+                w.name(key);
+                w.opt_name(resource);
+            }
+            CommandRef::Release { session, ticket } => {
+                w.u8(RELEASE);
+                put_session(&mut w, session);
+                w.u64(ticket.0);
+            }
+            CommandRef::Cancel { session, ticket, timeout } => {
+                w.u8(CANCEL);
+                put_session(&mut w, session);
+                w.u64(ticket.0);
+                w.u8(u8::from(timeout));
+            }
+        }
+    }
+
+    /// The command of these bytes.
+    ///
+    /// # Errors
+    /// When they are not exactly one command.
+    pub fn decode(bytes: &'a [u8]) -> Result<CommandRef<'a>, DecodeError> {
+        let mut r = Reader::new(bytes);
+        let command = match r.u8()? {
+            OPEN_SESSION => CommandRef::OpenSession {
+                token: SessionToken(r.u128()?),
+                ttl_ms: r.u32()?,
+                owner: r.opt_name_str()?,
+                incarnation: r.opt_name_str()?,
+            },
+            END_SESSION => CommandRef::EndSession {
+                session: get_session(&mut r)?,
+                cause: get_cause(&mut r)?,
+                release_now: r.u32()?,
+            },
+            SWEEP => CommandRef::Sweep { releases: r.u32()? },
+            ACQUIRE => get_acquire(&mut r)?,
+            RELEASE => CommandRef::Release { session: get_session(&mut r)?, ticket: Ticket(r.u64()?) },
+            CANCEL => CommandRef::Cancel {
+                session: get_session(&mut r)?,
+                ticket: Ticket(r.u64()?),
+                timeout: match r.u8()? {
+                    0 => false,
+                    1 => true,
+                    other => return Err(DecodeError::Unknown { what: "timeout", value: other.into() }),
+                },
+            },
+            other => return Err(DecodeError::Unknown { what: "command", value: other.into() }),
+        };
+        r.finish()?;
+        Ok(command)
+    }
+
+    fn to_command(self) -> Result<Command, NameError> {
+        Ok(match self {
+            CommandRef::OpenSession { token, ttl_ms, owner, incarnation } => Command::OpenSession {
+                token,
+                ttl_ms,
+                owner: owner.map(Name::new).transpose()?,
+                incarnation: incarnation.map(Name::new).transpose()?,
+            },
+            CommandRef::EndSession { session, cause, release_now } => {
+                Command::EndSession { session, cause, release_now }
+            }
+            CommandRef::Sweep { releases } => Command::Sweep { releases },
+            CommandRef::Acquire { session, ticket, key, class, resource, wait } => Command::Acquire {
+                session,
+                ticket,
+                key: Key::new(key)?,
+                class,
+                resource: resource.map(Name::new).transpose()?,
+                wait,
+            },
+            CommandRef::Release { session, ticket } => Command::Release { session, ticket },
+            CommandRef::Cancel { session, ticket, timeout } => Command::Cancel { session, ticket, timeout },
+        })
+    }
+}
+
+fn put_session(w: &mut Writer<'_>, session: SessionId) {
+    w.u32(session.shard.0);
+    w.u64(session.opened.0);
+}
+
+fn get_session(r: &mut Reader<'_>) -> Result<SessionId, DecodeError> {
+    Ok(SessionId { shard: ShardId(r.u32()?), opened: LogIndex(r.u64()?) })
+}
+
+fn get_cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
+    let code = r.u8()?;
+    let silent_ms = r.u64()?;
+    match code {
+        CAUSE_CLOSED => Ok(Cause::Closed),
+        CAUSE_EXPIRED => Ok(Cause::Expired { silent_ms }),
+        other => Err(DecodeError::Unknown { what: "cause", value: other.into() }),
+    }
+}
+
+fn get_acquire<'a>(r: &mut Reader<'a>) -> Result<CommandRef<'a>, DecodeError> {
+    let session = get_session(r)?;
+    let ticket = Ticket(r.u64()?);
+    let flags = r.u8()?;
+    if flags & !(FLAG_FENCED | FLAG_WAIT) != 0 {
+        return Err(DecodeError::Unknown { what: "flags of an acquire", value: flags.into() });
+    }
+    let class = if flags & FLAG_FENCED != 0 { Class::Fenced } else { Class::Advisory };
+    let wait = flags & FLAG_WAIT != 0;
+    Ok(CommandRef::Acquire { session, ticket, key: r.name_str()?, class, resource: r.opt_name_str()?, wait })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn samples() -> Vec<Command> {
+        let session = SessionId { shard: ShardId(3), opened: LogIndex(77) };
+        let ticket = Ticket(9);
+        let longest = name(&"k".repeat(NAME_BYTES_MAX));
+        vec![
+            Command::OpenSession {
+                token: SessionToken(5),
+                ttl_ms: 0,
+                owner: None,
+                incarnation: Some(name("i")),
+            },
+            Command::OpenSession {
+                token: SessionToken(u128::MAX),
+                ttl_ms: 30_000,
+                owner: Some(longest.clone()),
+                incarnation: Some(longest.clone()),
+            },
+            Command::EndSession { session, cause: Cause::Closed, release_now: 50 },
+            Command::EndSession { session, cause: Cause::Expired { silent_ms: 31_000 }, release_now: 0 },
+            Command::Sweep { releases: 50 },
+            Command::Acquire {
+                session,
+                ticket,
+                key: name("a@b"),
+                class: Class::Advisory,
+                resource: None,
+                wait: false,
+            },
+            Command::Acquire {
+                session,
+                ticket,
+                key: longest.clone(),
+                class: Class::Fenced,
+                resource: Some(longest),
+                wait: true,
+            },
+            Command::Release { session, ticket },
+            Command::Cancel { session, ticket, timeout: true },
+            Command::Cancel { session, ticket, timeout: false },
+        ]
+    }
+
+    #[test]
+    fn every_command_decodes_to_itself_and_is_no_longer_than_promised() {
+        let mut longest = 0;
+        for command in samples() {
+            let mut bytes = Vec::new();
+            command.encode(&mut bytes);
+            assert_eq!(Command::decode(&bytes), Ok(command.clone()));
+            longest = longest.max(bytes.len());
+        }
+        assert_eq!(longest, Command::BYTES_MAX, "the longest acquire reaches the limit exactly");
+    }
+
+    #[test]
+    fn cut_and_lengthened_commands_are_refused() {
+        for command in samples() {
+            let mut bytes = Vec::new();
+            command.encode(&mut bytes);
+            for len in 0..bytes.len() {
+                assert!(Command::decode(&bytes[..len]).is_err(), "{command:?} cut to {len}");
+            }
+            bytes.push(0);
+            assert_eq!(Command::decode(&bytes), Err(DecodeError::Trailing(1)));
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_gives_an_error_or_another_command_whose_bytes_these_are() {
+        for command in samples() {
+            let mut bytes = Vec::new();
+            command.encode(&mut bytes);
+            for bit in 0..bytes.len() * 8 {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                if let Ok(other) = Command::decode(&bytes) {
+                    let mut again = Vec::new();
+                    other.encode(&mut again);
+                    assert_eq!(again.len(), bytes.len());
+                    assert_ne!(other, command, "bit {bit}");
+                }
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! One number for the whole replicated state: equal states, equal digests, whatever the seeds of the
+//! hash maps and the places of the records.
+
+use palisade_types::hash::Xxh3;
+use palisade_types::{Cause, Class, Name, TransitionKind};
+
+use crate::claims::{List, State};
+use crate::locks::Happened;
+use crate::machine::Machine;
+use crate::session::Session;
+use crate::slab::{NONE, Slot};
+
+/// Feeds fields to the hash, each with its length fixed or said.
+struct Digest(Xxh3);
+
+impl Digest {
+    fn u64(&mut self, v: u64) {
+        self.0.update(&v.to_le_bytes());
+    }
+
+    fn u128(&mut self, v: u128) {
+        self.0.update(&v.to_le_bytes());
+    }
+
+    fn name(&mut self, v: Option<&Name>) {
+        let text = v.map_or("", Name::as_str);
+        self.u64(text.len() as u64);
+        self.0.update(text.as_bytes());
+    }
+
+    fn cause(&mut self, v: Cause) {
+        let (code, silent_ms) = match v {
+            Cause::Closed => (1, 0),
+            Cause::Expired { silent_ms } => (2, silent_ms),
+            Cause::Forgotten => (3, 0),
+        };
+        self.u64(code);
+        self.u64(silent_ms);
+    }
+
+    fn happened(&mut self, v: &Happened) {
+        self.u64(v.revision.0);
+        self.u64(v.clock_ms);
+        self.u64(v.session.0);
+        self.u64(v.epoch.0);
+        match v.kind {
+            TransitionKind::Granted => self.u64(1),
+            TransitionKind::Released => self.u64(2),
+            TransitionKind::SessionEnded(cause) => {
+                self.u64(3);
+                self.cause(cause);
+            }
+        }
+    }
+}
+
+impl Machine {
+    /// A hash of the whole replicated state. Takes time in proportion to it.
+    pub fn digest(&self) -> u128 {
+        let mut d = Digest(Xxh3::new());
+        d.u64(self.applied.0);
+        d.u64(self.locks.epoch_floor.0);
+        d.u64(self.sessions.live() as u64);
+        for session in self.sessions.after(palisade_types::LogIndex(0)) {
+            self.digest_session(&mut d, session);
+        }
+        d.u64(self.locks.records.len() as u64);
+        for slot in self.locks.after(None) {
+            self.digest_lock(&mut d, slot);
+        }
+        for lock in self.locks.idle() {
+            d.name(Some(&lock.key));
+        }
+        for list in [&self.wanted, &self.unwanted] {
+            self.digest_list(&mut d, list);
+        }
+        for ended in self.ended.iter() {
+            d.u64(ended.opened.0);
+            d.u128(ended.token.0);
+            d.cause(ended.cause);
+        }
+        d.0.digest128()
+    }
+
+    fn digest_session(&self, d: &mut Digest, session: &Session) {
+        d.u64(session.opened.0);
+        d.u128(session.token.0);
+        d.u64(u64::from(session.ttl_ms));
+        d.name(session.owner.as_ref());
+        d.name(session.incarnation.as_ref());
+        let (low, ranges, outcomes) = session.tickets.parts();
+        d.u64(low);
+        d.u64(ranges.len() as u64);
+        for &(first, last) in ranges {
+            d.u64(first);
+            d.u64(last);
+        }
+        d.u64(outcomes.len() as u64);
+        for &word in outcomes {
+            d.u64(word);
+        }
+    }
+
+    fn digest_lock(&self, d: &mut Digest, slot: Slot) {
+        let (lock, cold) = (&self.locks.records[slot], self.locks.cold(slot));
+        d.name(Some(&lock.key));
+        d.u64(lock.epoch.0);
+        d.u64(match lock.class {
+            Class::Fenced => 1,
+            Class::Advisory => 2,
+        });
+        d.name(cold.resource.as_ref());
+        d.u64(cold.transitions().count() as u64);
+        for happened in cold.transitions() {
+            d.happened(happened);
+        }
+        d.u64(u64::from(lock.holder != NONE));
+        if lock.holder != NONE {
+            self.digest_claim(d, lock.holder);
+        }
+        self.digest_list(d, &lock.queue);
+    }
+
+    fn digest_list(&self, d: &mut Digest, list: &List) {
+        d.u64(u64::from(list.len));
+        for (slot, _) in self.claims.iter(list) {
+            self.digest_claim(d, slot);
+        }
+    }
+
+    fn digest_claim(&self, d: &mut Digest, slot: Slot) {
+        let claim = &self.claims.records[slot];
+        let session = &self.sessions.records[claim.session];
+        d.u64(session.opened.0);
+        d.name(session.owner.as_ref());
+        d.u64(claim.ticket.0);
+        d.u64(claim.since_ms);
+        d.u64(u64::from(claim.wait) << 1 | u64::from(claim.state == State::Ending));
+        d.name(claim.resource.as_ref());
+        if let Some(cause) = session.ended {
+            d.cause(cause);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! How sessions open and end, and what becomes of the keys of those that ended (DESIGN section 2).
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use palisade_types::limits::{RELEASES_PER_ENTRY, TTL_DEFAULT, TTL_MAX, TTL_MIN};
+use palisade_types::{Cause, Mutant, Name, Refusal, Reply, SessionId, SessionToken, TransitionKind};
+
+use crate::claims::State;
+use crate::ended::EndedSession;
+use crate::machine::{Applied, Effect, Machine};
+use crate::session::Session;
+use crate::slab::{NONE, Slot};
+use crate::tickets::Tickets;
+
+impl Machine {
+    /// Opens a session, or finds the one that this token has opened. `tags`: owner, incarnation.
+    pub(crate) fn open_session(
+        &mut self,
+        at: Applied,
+        token: SessionToken,
+        ttl_ms: u32,
+        tags: [Option<&str>; 2],
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(slot) = self.sessions.find_token(token) {
+            let known = &self.sessions.records[slot];
+            return effects.push(Effect::Reply(opened(self.id(known.opened), known.ttl_ms)));
+        }
+        if let Some(ended) = self.ended.find_token(token) {
+            let refusal = Refusal::SessionEnded { session: self.id(ended.opened), cause: ended.cause };
+            return effects.push(Effect::Reply(Reply::Refused(refusal)));
+        }
+        let ttl_ms = if ttl_ms == 0 { TTL_DEFAULT.as_millis() as u32 } else { ttl_ms };
+        if !(TTL_MIN.as_millis()..=TTL_MAX.as_millis()).contains(&u128::from(ttl_ms)) {
+            let reason = String::from("a TTL is between 500 ms and 1 h");
+            return effects.push(Effect::Reply(Reply::Refused(Refusal::BadRequest { reason })));
+        }
+        if self.sessions.live() >= self.limits.sessions as usize {
+            let what = String::from("the number of live sessions");
+            let limit = u64::from(self.limits.sessions);
+            return effects.push(Effect::Reply(Reply::Refused(Refusal::QuotaExceeded { what, limit })));
+        }
+        let [owner, incarnation] =
+            tags.map(|tag| tag.map(|t| Name::new(t).expect("checked when the command was decoded")));
+        self.sessions.insert(Session {
+            opened: at.index,
+            open: Vec::new(),
+            held: 0,
+            tickets: Tickets::default(),
+            ttl_ms,
+            token,
+            owner,
+            incarnation,
+            ended: None,
+        });
+        let session = self.id(at.index);
+        effects.push(Effect::Reply(opened(session, ttl_ms)));
+        effects.push(Effect::SessionOpened { session, ttl_ms });
+    }
+
+    /// Takes a session out of the live set, withdraws its waits, releases up to `release_now` of its
+    /// keys (at most 50), those that others wait for first, and puts the rest in the backlog.
+    pub(crate) fn end_session(
+        &mut self,
+        at: Applied,
+        session: SessionId,
+        cause: Cause,
+        release_now: u32,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(slot) = self.find_session(session) else {
+            let reply = match self.ended(session) {
+                Some(Cause::Closed) => Reply::SessionClosed { session },
+                _ => self.not_live(session),
+            };
+            return effects.push(Effect::Reply(reply));
+        };
+        effects.push(Effect::Reply(Reply::SessionClosed { session }));
+        effects.push(Effect::SessionEnded { session, cause });
+        let token = self.sessions.records[slot].token;
+        self.sessions.bury(slot, cause);
+        self.ended.push(EndedSession { opened: session.opened, token, cause });
+        if !self.mutants.has(Mutant::B22) {
+            self.withdraw_waits(slot);
+        }
+        self.let_go(at, slot, cause, release_now.min(RELEASES_PER_ENTRY), effects);
+    }
+
+    /// Takes a dead session out of every queue, before any key is released: one of its own keys
+    /// might be what it waits for under another ticket.
+    fn withdraw_waits(&mut self, slot: Slot) {
+        let mut open = core::mem::take(&mut self.sessions.records[slot].open);
+        open.retain(|&(_, claim)| {
+            if self.claims.records[claim].state != State::Queued {
+                return true;
+            }
+            self.leave_queue(claim);
+            self.claims.records.remove(claim);
+            false
+        });
+        self.sessions.records[slot].open = open;
+    }
+
+    /// Releases some of the keys of a session that has just ended; the rest joins the backlog.
+    fn let_go(&mut self, at: Applied, slot: Slot, cause: Cause, mut budget: u32, effects: &mut Vec<Effect>) {
+        let held = |&(_, claim): &(_, Slot)| self.claims.records[claim].state == State::Held;
+        let keys: Vec<Slot> =
+            self.sessions.records[slot].open.iter().filter(|c| held(c)).map(|c| c.1).collect();
+        if self.sessions.records[slot].open.is_empty() {
+            self.sessions.records.remove(slot);
+            return;
+        }
+        let is_wanted = |&claim: &Slot| {
+            let lock = &self.locks.records[self.claims.records[claim].lock];
+            lock.queue.len > 0
+        };
+        let (wanted, unwanted): (Vec<Slot>, Vec<Slot>) = keys.into_iter().partition(is_wanted);
+        for (claim, is_wanted) in wanted
+            .into_iter()
+            .map(|claim| (claim, true))
+            .chain(unwanted.into_iter().map(|claim| (claim, false)))
+        {
+            if budget > 0 {
+                budget -= 1;
+                self.vacate(at, claim, TransitionKind::SessionEnded(cause), effects);
+                continue;
+            }
+            self.claims.records[claim].state = State::Ending;
+            let list = if is_wanted { &mut self.wanted } else { &mut self.unwanted };
+            self.claims.link(list, claim);
+        }
+    }
+
+    /// Releases keys from the backlog, at most 50, those that others wait for first.
+    pub(crate) fn sweep(&mut self, at: Applied, releases: u32, effects: &mut Vec<Effect>) {
+        for _ in 0..releases.min(RELEASES_PER_ENTRY) {
+            let list = if self.wanted.len > 0 { &mut self.wanted } else { &mut self.unwanted };
+            let claim = list.head;
+            if claim == NONE {
+                return;
+            }
+            self.claims.unlink(list, claim);
+            let owner = &self.sessions.records[self.claims.records[claim].session];
+            let cause = owner.ended.expect("only keys of ended sessions are in the backlog");
+            self.vacate(at, claim, TransitionKind::SessionEnded(cause), effects);
+        }
+    }
+}
+
+/// How soon a silent session is gone, and whether that is soon, is for the shard to fill in: it has
+/// the clock.
+fn opened(session: SessionId, ttl_ms: u32) -> Reply {
+    Reply::Opened { session, ttl_ms, gone_within_ms: 0, short_ttl: false }
+}

@@ -1,0 +1,300 @@
+//! The machine: its parts, its one way in, and its queries.
+
+use alloc::vec::Vec;
+
+use foldhash::fast::FixedState;
+use palisade_types::{
+    Cause, Class, ClusterLimits, DecodeError, Epoch, Fence, LogIndex, Mutants, Name, Refusal, Reply,
+    SessionId, SessionToken, ShardId, Ticket,
+};
+
+use crate::claims::{Claims, List, State};
+use crate::command::CommandRef;
+use crate::ended::Ended;
+use crate::locks::Locks;
+use crate::session::{Session, Sessions};
+use crate::slab::Slot;
+
+/// Where in the log a command stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// Its index: the revision.
+    pub index: LogIndex,
+    /// The cluster's clock of its block, in milliseconds. For information only.
+    pub clock_ms: u64,
+}
+
+/// What applying a command asks to be done or said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The answer to the command itself. Comes first; exactly one for every command but the empty
+    /// one and the sweep, which nobody asked for.
+    Reply(Reply),
+    /// A waiter now holds the key, by another's release or end.
+    Granted {
+        /// Whose claim.
+        session: SessionId,
+        /// Which claim.
+        ticket: Ticket,
+        /// What to show the resource.
+        fence: Fence,
+    },
+    /// A session was opened: its clock starts. Not repeated when its open is.
+    SessionOpened {
+        /// Its id.
+        session: SessionId,
+        /// Its TTL in milliseconds.
+        ttl_ms: u32,
+    },
+    /// A session has ended. Said once for each.
+    SessionEnded {
+        /// Its id.
+        session: SessionId,
+        /// Why.
+        cause: Cause,
+    },
+}
+
+/// A committed command that cannot be applied: damage, or a bug. The node must stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the command at {index} does not decode: {error}")]
+pub struct ApplyError {
+    /// Where.
+    pub index: LogIndex,
+    /// What is wrong.
+    pub error: DecodeError,
+}
+
+/// A live session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionView<'a> {
+    /// Its id.
+    pub session: SessionId,
+    /// Its TTL in milliseconds.
+    pub ttl_ms: u32,
+    /// What proves its ownership.
+    pub token: SessionToken,
+    /// Its owner tag.
+    pub owner: Option<&'a Name>,
+    /// Its incarnation tag.
+    pub incarnation: Option<&'a Name>,
+    /// Keys it holds.
+    pub held: u32,
+    /// Keys it waits for.
+    pub waiting: u32,
+}
+
+/// An open claim of a live session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimView {
+    /// It holds its key, under this fence.
+    Held(Fence),
+    /// It stands in the queue.
+    Queued,
+}
+
+/// How much there is of everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Live sessions.
+    pub sessions: u64,
+    /// Records of keys.
+    pub keys: u64,
+    /// Those of them that nobody holds.
+    pub idle_keys: u64,
+    /// Keys held or awaited, those of ended sessions included.
+    pub claims: u64,
+    /// Keys of ended sessions still to be released.
+    pub backlog: u64,
+    /// Ends of sessions remembered.
+    pub ended_sessions: u64,
+}
+
+/// What an acquire asks for.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish<'a> {
+    pub(crate) key: &'a str,
+    pub(crate) class: Class,
+    pub(crate) resource: Option<&'a str>,
+    pub(crate) wait: bool,
+}
+
+/// The state of one shard.
+pub struct Machine {
+    pub(crate) limits: ClusterLimits,
+    pub(crate) shard: ShardId,
+    pub(crate) mutants: Mutants,
+    /// The index of the last command applied.
+    pub(crate) applied: LogIndex,
+    pub(crate) sessions: Sessions,
+    pub(crate) ended: Ended,
+    pub(crate) locks: Locks,
+    pub(crate) claims: Claims,
+    /// Keys of ended sessions that somebody waits for, and those that nobody waits for.
+    pub(crate) wanted: List,
+    pub(crate) unwanted: List,
+}
+
+impl Machine {
+    /// An empty machine. The seed of the hash maps changes nothing that can be seen.
+    pub fn new(limits: ClusterLimits, shard: ShardId, hash_seed: u64, mutants: Mutants) -> Machine {
+        let hasher = FixedState::with_seed(hash_seed);
+        Machine {
+            limits,
+            shard,
+            mutants,
+            applied: LogIndex(0),
+            sessions: Sessions::new(hasher),
+            ended: Ended::new(limits.ended_sessions, hasher),
+            locks: Locks::new(limits.idle_keys, hasher),
+            claims: Claims::new(),
+            wanted: List::EMPTY,
+            unwanted: List::EMPTY,
+        }
+    }
+
+    /// Applies the command at the next index and appends its effects. No bytes: does nothing.
+    ///
+    /// # Errors
+    /// [`ApplyError`] when the bytes are no command; the node must stop.
+    ///
+    /// # Panics
+    /// When the index is not above all indexes before it.
+    pub fn apply(
+        &mut self,
+        at: Applied,
+        command: &[u8],
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), ApplyError> {
+        assert!(at.index > self.applied, "commands are applied once, in order");
+        self.applied = at.index;
+        if command.is_empty() {
+            return Ok(());
+        }
+        let command = CommandRef::decode(command).map_err(|error| ApplyError { index: at.index, error })?;
+        match command {
+            CommandRef::OpenSession { token, ttl_ms, owner, incarnation } => {
+                self.open_session(at, token, ttl_ms, [owner, incarnation], effects);
+            }
+            CommandRef::EndSession { session, cause, release_now } => {
+                self.end_session(at, session, cause, release_now, effects);
+            }
+            CommandRef::Sweep { releases } => self.sweep(at, releases, effects),
+            CommandRef::Acquire { session, ticket, key, class, resource, wait } => {
+                let wish = Wish { key, class, resource, wait };
+                let reply = self.acquire(at, session, ticket, wish);
+                effects.push(Effect::Reply(reply));
+            }
+            CommandRef::Release { session, ticket } => self.release(at, session, ticket, effects),
+            CommandRef::Cancel { session, ticket, timeout } => {
+                let reply = self.cancel(session, ticket, timeout);
+                effects.push(Effect::Reply(reply));
+            }
+        }
+        Ok(())
+    }
+
+    /// A live session.
+    pub fn session(&self, session: SessionId) -> Option<SessionView<'_>> {
+        let slot = self.find_session(session)?;
+        Some(self.view(&self.sessions.records[slot]))
+    }
+
+    /// The live session with this token.
+    pub fn session_by_token(&self, token: SessionToken) -> Option<SessionView<'_>> {
+        let slot = self.sessions.find_token(token)?;
+        Some(self.view(&self.sessions.records[slot]))
+    }
+
+    /// Why a session ended, while that is remembered.
+    pub fn ended(&self, session: SessionId) -> Option<Cause> {
+        if session.shard != self.shard {
+            return None;
+        }
+        Some(self.ended.find(session.opened)?.cause)
+    }
+
+    /// The live sessions, in the order of their ids.
+    pub fn sessions_iter(&self) -> impl Iterator<Item = SessionView<'_>> {
+        self.sessions.after(LogIndex(0)).map(|session| self.view(session))
+    }
+
+    /// An open claim of a live session.
+    pub fn claim(&self, session: SessionId, ticket: Ticket) -> Option<ClaimView> {
+        let slot = self.find_session(session)?;
+        let claim = self.sessions.records[slot].claim(ticket)?;
+        Some(match self.claims.records[claim].state {
+            State::Queued => ClaimView::Queued,
+            State::Held | State::Ending => ClaimView::Held(self.fence(claim)),
+        })
+    }
+
+    /// Keys of ended sessions still to be released by sweeps.
+    pub fn backlog_len(&self) -> usize {
+        self.wanted.len as usize + self.unwanted.len as usize
+    }
+
+    /// How much there is of everything.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            sessions: self.sessions.live() as u64,
+            keys: self.locks.records.len() as u64,
+            idle_keys: u64::from(self.locks.idle_len()),
+            claims: self.claims.records.len() as u64,
+            backlog: self.backlog_len() as u64,
+            ended_sessions: self.ended.len() as u64,
+        }
+    }
+
+    /// The highest epoch of all reclaimed records: a key without a record starts above it.
+    pub fn epoch_floor(&self) -> Epoch {
+        self.locks.epoch_floor
+    }
+
+    /// The index of the last command applied.
+    pub fn applied(&self) -> LogIndex {
+        self.applied
+    }
+
+    /// Which shard's state this is.
+    pub fn shard(&self) -> ShardId {
+        self.shard
+    }
+
+    pub(crate) fn find_session(&self, session: SessionId) -> Option<Slot> {
+        if session.shard != self.shard {
+            return None;
+        }
+        self.sessions.find(session.opened)
+    }
+
+    /// What a command of a session gets that is not among the living.
+    pub(crate) fn not_live(&self, session: SessionId) -> Reply {
+        let cause = self.ended(session).unwrap_or(Cause::Forgotten);
+        Reply::Refused(Refusal::SessionEnded { session, cause })
+    }
+
+    pub(crate) fn id(&self, opened: LogIndex) -> SessionId {
+        SessionId { shard: self.shard, opened }
+    }
+
+    /// What a claim that holds its key shows the resource. A lone holder's epoch is the lowest among
+    /// the holders, so it is the barrier too.
+    pub(crate) fn fence(&self, claim: Slot) -> Fence {
+        let lock = &self.locks.records[self.claims.records[claim].lock];
+        assert_eq!(lock.holder, claim, "only the holder has a fence");
+        Fence::new(lock.key.clone(), lock.epoch, lock.epoch).expect("a grant's epoch is in range")
+    }
+
+    pub(crate) fn view<'a>(&self, session: &'a Session) -> SessionView<'a> {
+        SessionView {
+            session: self.id(session.opened),
+            ttl_ms: session.ttl_ms,
+            token: session.token,
+            owner: session.owner.as_ref(),
+            incarnation: session.incarnation.as_ref(),
+            held: session.held,
+            waiting: session.waiting(),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Sessions (DESIGN section 2). Their clocks are not here: expiry arrives as a command.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use palisade_types::{Cause, LogIndex, Name, SessionToken, Ticket};
+
+use crate::slab::{Slab, Slot};
+use crate::tickets::Tickets;
+
+pub(crate) struct Session {
+    /// The revision of its open: its id within the shard.
+    pub(crate) opened: LogIndex,
+    /// Its open tickets in ascending order, each with its claim. Those of an ended session are its
+    /// keys in the backlog.
+    pub(crate) open: Vec<(Ticket, Slot)>,
+    /// How many of them hold their key.
+    pub(crate) held: u32,
+    pub(crate) tickets: Tickets,
+    pub(crate) ttl_ms: u32,
+    pub(crate) token: SessionToken,
+    pub(crate) owner: Option<Name>,
+    pub(crate) incarnation: Option<Name>,
+    /// Why it ended. Its record outlives its end only while it has keys in the backlog.
+    pub(crate) ended: Option<Cause>,
+}
+
+impl Session {
+    pub(crate) fn is_live(&self) -> bool {
+        self.ended.is_none()
+    }
+
+    pub(crate) fn waiting(&self) -> u32 {
+        self.open.len() as u32 - self.held
+    }
+
+    pub(crate) fn claim(&self, ticket: Ticket) -> Option<Slot> {
+        let at = self.open.binary_search_by_key(&ticket, |&(t, _)| t).ok()?;
+        Some(self.open[at].1)
+    }
+
+    pub(crate) fn add_claim(&mut self, ticket: Ticket, claim: Slot) {
+        let at = self.open.partition_point(|&(t, _)| t < ticket);
+        assert!(self.open.get(at).is_none_or(|&(t, _)| t != ticket), "a ticket opens once");
+        self.open.insert(at, (ticket, claim));
+    }
+
+    pub(crate) fn remove_claim(&mut self, ticket: Ticket) {
+        let at = self.open.binary_search_by_key(&ticket, |&(t, _)| t);
+        self.open.remove(at.expect("an open claim is on its session's list"));
+    }
+}
+
+/// All sessions, the live ones found by id and by token.
+pub(crate) struct Sessions {
+    pub(crate) records: Slab<Session>,
+    by_id: HashTable<Slot>,
+    by_token: HashTable<Slot>,
+    /// The live ones in order. Changes only when one opens or ends.
+    order: BTreeMap<LogIndex, Slot>,
+    hasher: FixedState,
+}
+
+impl Sessions {
+    pub(crate) fn new(hasher: FixedState) -> Sessions {
+        Sessions {
+            records: Slab::new(),
+            by_id: HashTable::new(),
+            by_token: HashTable::new(),
+            order: BTreeMap::new(),
+            hasher,
+        }
+    }
+
+    /// How many live.
+    pub(crate) fn live(&self) -> usize {
+        self.order.len()
+    }
+
+    pub(crate) fn find(&self, opened: LogIndex) -> Option<Slot> {
+        let hash = self.hasher.hash_one(opened.0);
+        self.by_id.find(hash, |&slot| self.records[slot].opened == opened).copied()
+    }
+
+    pub(crate) fn find_token(&self, token: SessionToken) -> Option<Slot> {
+        let hash = self.hasher.hash_one(token.0);
+        self.by_token.find(hash, |&slot| self.records[slot].token == token).copied()
+    }
+
+    pub(crate) fn insert(&mut self, session: Session) -> Slot {
+        let Sessions { records, by_id, by_token, order, hasher } = self;
+        let (opened, token) = (session.opened, session.token);
+        let slot = records.insert(session);
+        by_id.insert_unique(hasher.hash_one(opened.0), slot, |&s| hasher.hash_one(records[s].opened.0));
+        by_token.insert_unique(hasher.hash_one(token.0), slot, |&s| hasher.hash_one(records[s].token.0));
+        let before = order.insert(opened, slot);
+        assert!(before.is_none(), "an index opens one session");
+        slot
+    }
+
+    /// Takes a session out of the live set; its record stays.
+    pub(crate) fn bury(&mut self, slot: Slot, cause: Cause) {
+        let Sessions { records, by_id, by_token, order, hasher } = self;
+        let session = &mut records[slot];
+        assert!(session.is_live(), "a session ends once");
+        session.ended = Some(cause);
+        session.tickets = Tickets::default();
+        const LISTED: &str = "a live session is in every index";
+        let id_hash = hasher.hash_one(session.opened.0);
+        by_id.find_entry(id_hash, |&s| s == slot).ok().expect(LISTED).remove();
+        let token_hash = hasher.hash_one(session.token.0);
+        by_token.find_entry(token_hash, |&s| s == slot).ok().expect(LISTED).remove();
+        order.remove(&session.opened).expect(LISTED);
+    }
+
+    /// The live ones from behind an id, in order.
+    pub(crate) fn after(&self, after: LogIndex) -> impl Iterator<Item = &Session> {
+        self.order.range(after.next()..).map(|(_, &slot)| &self.records[slot])
+    }
+
+    pub(crate) fn check(&self) {
+        let live = self.records.iter().filter(|(_, s)| s.is_live()).count();
+        assert!(live == self.order.len() && live == self.by_id.len() && live == self.by_token.len());
+        for (&opened, &slot) in &self.order {
+            let session = &self.records[slot];
+            assert!(session.is_live() && session.opened == opened);
+            assert_eq!(self.find(opened), Some(slot));
+            assert_eq!(self.find_token(session.token), Some(slot));
+            session.tickets.check();
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Counters of one core: written by its executor, read by the administration thread, without locks.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! metrics {
+    ($($(#[doc = $doc:literal])* $field:ident, $kind:literal, $name:literal;)*) => {
+        /// The counters and gauges of one core.
+        #[derive(Debug, Default)]
+        pub(crate) struct Metrics {
+            $($(#[doc = $doc])* pub(crate) $field: Metric,)*
+        }
+
+        impl Metrics {
+            /// Appends them all in the text format of Prometheus, with a `core` label.
+            pub(crate) fn render(cores: &[std::sync::Arc<Metrics>], out: &mut String) {
+                $(
+                    header(out, $name, $kind, concat!($($doc),*).trim());
+                    for (core, metrics) in cores.iter().enumerate() {
+                        // Writing to a String cannot fail.
+                        let _ = writeln!(out, "{}{{core=\"{core}\"}} {}", $name, metrics.$field.get());
+                    }
+                )*
+            }
+        }
+    };
+}
+
+metrics! {
+    /// Turns of the loop.
+    turns, "counter", "palisade_turns_total";
+    /// Batches of the log written and synced.
+    log_batches, "counter", "palisade_log_batches_total";
+    /// Times a file was made durable (fdatasync or fsync), of any kind.
+    syncs, "counter", "palisade_device_syncs_total";
+    /// Bytes written to files and synced.
+    synced_bytes, "counter", "palisade_synced_bytes_total";
+    /// Nanoseconds from the start of a write to the end of its sync, summed.
+    sync_ns, "counter", "palisade_sync_nanoseconds_total";
+    /// Segments of the log created.
+    segments, "counter", "palisade_log_segments_created_total";
+    /// Requests of clients taken.
+    requests, "counter", "palisade_requests_total";
+    /// Renewal frames among them.
+    renewals, "counter", "palisade_renewals_total";
+    /// Answers given.
+    replies, "counter", "palisade_replies_total";
+    /// Messages pushed unasked.
+    pushes, "counter", "palisade_pushes_total";
+    /// Messages sent to peers.
+    peer_sent, "counter", "palisade_peer_messages_sent_total";
+    /// Messages received from peers.
+    peer_received, "counter", "palisade_peer_messages_received_total";
+    /// Messages to peers dropped: no link, or its buffer was full.
+    peer_dropped, "counter", "palisade_peer_messages_dropped_total";
+    /// Connections accepted.
+    accepted, "counter", "palisade_connections_accepted_total";
+    /// Connections refused or closed by this node: full, late with their hello, malformed, too slow.
+    shed, "counter", "palisade_connections_shed_total";
+    /// Connections open.
+    connections, "gauge", "palisade_connections";
+    /// The current term.
+    term, "gauge", "palisade_term";
+    /// Whether this node leads.
+    leads, "gauge", "palisade_leads";
+    /// The last command in the log.
+    last_index, "gauge", "palisade_last_index";
+    /// Durable in this node's log up to here.
+    durable_index, "gauge", "palisade_durable_index";
+    /// Committed, as far as this node knows.
+    commit_index, "gauge", "palisade_commit_index";
+    /// Applied up to here.
+    applied_index, "gauge", "palisade_applied_index";
+    /// Live sessions.
+    sessions, "gauge", "palisade_sessions";
+    /// Records of keys.
+    keys, "gauge", "palisade_keys";
+    /// Bytes of the log.
+    log_bytes, "gauge", "palisade_log_bytes";
+}
+
+/// One number. Relaxed: each stands for itself.
+#[derive(Debug, Default)]
+pub(crate) struct Metric(AtomicU64);
+
+impl Metric {
+    /// Counts one.
+    pub(crate) fn one(&self) {
+        self.add(1);
+    }
+
+    /// Counts several.
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// States a gauge.
+    pub(crate) fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+
+    /// The number.
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Appends the two lines before a metric's values.
+pub(crate) fn header(out: &mut String, name: &str, kind: &str, help: &str) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn metrics_render_as_prometheus_text() {
+        let core = Arc::new(Metrics::default());
+        core.syncs.add(3);
+        let mut out = String::new();
+        Metrics::render(&[core], &mut out);
+        assert!(out.contains(
+            "# HELP palisade_device_syncs_total Times a file was made durable (fdatasync or fsync), of any kind.\n\
+             # TYPE palisade_device_syncs_total counter\npalisade_device_syncs_total{core=\"0\"} 3\n"
+        ));
+    }
+}

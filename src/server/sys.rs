@@ -1,0 +1,173 @@
+//! The system calls the standard library does not offer. The only module of the server with unsafe
+//! code; everything here is a thin, checked wrapper.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Turns the result of a system call into a `Result`.
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Readable, or the other side is done.
+pub(crate) const READ: u32 = libc::EPOLLIN as u32;
+/// Writable.
+pub(crate) const WRITE: u32 = libc::EPOLLOUT as u32;
+/// Failed or hung up; reported whether asked for or not.
+pub(crate) const BROKEN: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+
+/// One readiness: the token given at registration, and what is ready.
+pub(crate) type Event = libc::epoll_event;
+
+/// A level-triggered epoll set.
+#[derive(Debug)]
+pub(crate) struct Epoll(OwnedFd);
+
+impl Epoll {
+    /// An empty set.
+    pub(crate) fn new() -> io::Result<Epoll> {
+        // SAFETY: no pointers are passed; the descriptor returned is new and owned by nobody else.
+        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: as above.
+        Ok(Epoll(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    fn control(&self, op: libc::c_int, fd: RawFd, interest: u32, token: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: interest, u64: token };
+        // SAFETY: the event lives until the call returns, the kernel copies it; a descriptor that is
+        // not open is answered with EBADF.
+        check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), op, fd, &raw mut event) })?;
+        Ok(())
+    }
+
+    /// Adds a descriptor.
+    pub(crate) fn add(&self, fd: &impl AsRawFd, interest: u32, token: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, fd.as_raw_fd(), interest, token)
+    }
+
+    /// Changes what a descriptor is watched for.
+    pub(crate) fn modify(&self, fd: &impl AsRawFd, interest: u32, token: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, fd.as_raw_fd(), interest, token)
+    }
+
+    /// Takes a descriptor out.
+    pub(crate) fn remove(&self, fd: &impl AsRawFd) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_DEL, fd.as_raw_fd(), 0, 0)
+    }
+
+    /// Fills `events` with what is ready now, without waiting; at most its length. Returns how many.
+    pub(crate) fn ready(&self, events: &mut [Event]) -> io::Result<usize> {
+        let room = libc::c_int::try_from(events.len()).unwrap_or(libc::c_int::MAX);
+        // SAFETY: the kernel writes at most `room` events into the slice, which lives that long.
+        match check(unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), room, 0) }) {
+            Ok(n) => Ok(n as usize),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl AsRawFd for Epoll {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// An event to fill an array with.
+pub(crate) const NO_EVENT: Event = libc::epoll_event { events: 0, u64: 0 };
+
+/// A glommio stream over a duplicate of any descriptor: it polls the descriptor once for reading,
+/// and never needs it to be a socket for that. See [`super::bridge`].
+pub(crate) fn poll_stream(fd: &impl AsRawFd) -> io::Result<glommio::net::TcpStream> {
+    // SAFETY: no pointers are passed; the duplicate is new and owned by nobody else, so the stream
+    // may close it.
+    unsafe {
+        let dup = check(libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 0))?;
+        Ok(glommio::net::TcpStream::from_raw_fd(dup))
+    }
+}
+
+/// The kernel's number of the calling thread.
+pub(crate) fn thread_id() -> i32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::gettid() }
+}
+
+extern "C" fn nothing(_: libc::c_int) {}
+
+/// Makes SIGUSR2 interrupt system calls and do nothing else.
+pub(crate) fn install_wake_signal() -> io::Result<()> {
+    // SAFETY: a zeroed sigaction is valid (no flags, empty mask); the handler does nothing, so it is
+    // safe at any moment. Without SA_RESTART the interrupted call returns EINTR, which is the point.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+        check(libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut()))?;
+    }
+    Ok(())
+}
+
+/// Interrupts a thread of this process in whatever system call it sleeps.
+pub(crate) fn wake_thread(thread: i32) -> io::Result<()> {
+    // SAFETY: no pointers are passed; a thread that is gone is answered with ESRCH.
+    let result = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR2) };
+    check(result as libc::c_int).map(|_| ())
+}
+
+/// Whether this process may use io_uring: sets up a small ring and closes it.
+pub(crate) fn try_io_uring() -> io::Result<()> {
+    // struct io_uring_params is 120 bytes; zero means defaults.
+    let mut params = [0u64; 16];
+    // SAFETY: the kernel reads and writes 120 bytes of the 128 that live here; the descriptor it
+    // returns is new and closed at once.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_io_uring_setup, 2, params.as_mut_ptr());
+        drop(OwnedFd::from_raw_fd(check(fd as libc::c_int)?));
+    }
+    Ok(())
+}
+
+/// Which limit of the process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    /// Open descriptors.
+    Files,
+    /// Bytes of locked memory.
+    LockedMemory,
+}
+
+/// Raises the soft limit to the hard one and returns what then holds.
+pub(crate) fn raise_limit(which: Limit) -> io::Result<u64> {
+    let resource = match which {
+        Limit::Files => libc::RLIMIT_NOFILE,
+        Limit::LockedMemory => libc::RLIMIT_MEMLOCK,
+    };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel fills the struct, which lives here.
+    check(unsafe { libc::getrlimit(resource, &raw mut limit) })?;
+    if limit.rlim_cur < limit.rlim_max {
+        let raised = libc::rlimit { rlim_cur: limit.rlim_max, rlim_max: limit.rlim_max };
+        // SAFETY: the kernel only reads the struct.
+        if check(unsafe { libc::setrlimit(resource, &raw const raised) }).is_ok() {
+            return Ok(raised.rlim_cur);
+        }
+    }
+    Ok(limit.rlim_cur)
+}
+
+/// Whether a path lies in memory (tmpfs or ramfs), where nothing outlives the host.
+pub(crate) fn is_in_memory(path: &Path) -> io::Result<bool> {
+    let text = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path is a terminated string and the kernel fills the struct; both live here.
+    let kind = unsafe {
+        let mut fs: libc::statfs = std::mem::zeroed();
+        check(libc::statfs(text.as_ptr(), &raw mut fs))?;
+        fs.f_type
+    };
+    const RAMFS_MAGIC: i64 = 0x8584_58f6;
+    Ok(kind == libc::TMPFS_MAGIC || kind == RAMFS_MAGIC)
+}

@@ -1,0 +1,90 @@
+//! All that a shard asks of its driver.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use palisade_raft::Message;
+use palisade_types::{Cause, ConnId, NodeId, Reply, RequestId, SessionId, Term};
+use palisade_wal::DiskOp;
+use palisade_wire::Push;
+
+/// What is to be done, in any order but for `disk`, whose operations are started in order.
+#[derive(Debug, Default)]
+pub struct Actions {
+    /// Answers to requests.
+    pub replies: Vec<(ConnId, RequestId, Reply)>,
+    /// Messages to clients that answer no request.
+    pub pushes: Vec<(ConnId, Push)>,
+    /// Messages to other nodes.
+    pub peers: Vec<(NodeId, Message)>,
+    /// Operations for the disk.
+    pub disk: Vec<DiskOp>,
+    /// Lines for the log.
+    pub notes: Vec<Note>,
+    /// The node must end now: its state is impossible, or its disk failed.
+    pub stop: Option<Stop>,
+}
+
+impl Actions {
+    /// Whether nothing is to be done.
+    pub fn is_empty(&self) -> bool {
+        self.replies.is_empty()
+            && self.pushes.is_empty()
+            && self.peers.is_empty()
+            && self.disk.is_empty()
+            && self.notes.is_empty()
+            && self.stop.is_none()
+    }
+}
+
+/// Something an operator may want to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// This node leads.
+    Leading {
+        /// In this term.
+        term: Term,
+    },
+    /// It leads and has applied an entry of its own term: it serves.
+    Serving {
+        /// In this term.
+        term: Term,
+        /// Sessions whose clocks it started.
+        sessions: u64,
+    },
+    /// It no longer leads.
+    Deposed {
+        /// In this term it led.
+        term: Term,
+    },
+    /// It follows.
+    Following {
+        /// That leader, if known.
+        leader: Option<NodeId>,
+        /// In this term.
+        term: Term,
+    },
+    /// A session ended.
+    SessionEnded {
+        /// Which.
+        session: SessionId,
+        /// Why.
+        cause: Cause,
+    },
+    /// The node was held up, and credits that to every session.
+    Stalled {
+        /// For so many milliseconds.
+        ms: u64,
+    },
+}
+
+/// Why a node must end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stop {
+    /// A write or sync failed: what the disk holds is no longer known.
+    #[error("the disk failed: {0}")]
+    Disk(palisade_wal::DiskFault),
+    /// A committed entry cannot be applied.
+    #[error("a committed entry cannot be applied: {0}")]
+    Apply(String),
+}

@@ -1,0 +1,76 @@
+//! What a shard is configured with.
+
+use core::time::Duration;
+
+use palisade_types::{ClusterLimits, Mutants, NodeId, ShardId};
+
+/// The configuration of a shard. All sizes and times are this node's own, but for `limits`.
+#[derive(Clone, Debug)]
+pub struct ShardConfig {
+    /// This node.
+    pub node: NodeId,
+    /// This shard.
+    pub shard: ShardId,
+    /// The consensus.
+    pub raft: palisade_raft::Config,
+    /// The log.
+    pub wal: palisade_wal::WalConfig,
+    /// Replicated limits, equal on all nodes.
+    pub limits: ClusterLimits,
+    /// The seed of the hash of in-memory tables; order never depends on it.
+    pub hash_seed: u64,
+    /// The boot counter, for the status.
+    pub boot: u64,
+    /// Beyond so many bytes of log, new sessions and acquires are refused with `QuotaExceeded`.
+    pub log_bytes_max: u64,
+    /// Added to a session's TTL before it expires (DESIGN section 2). Default 1 s.
+    pub expiry_slack: Duration,
+    /// Releases of ended sessions, in keys a second. Default 20,000.
+    pub releases_per_second: u64,
+    /// Commands in hand before new ones are answered `Busy`; releases may go to twice that.
+    pub in_hand_max: usize,
+    /// A pause of this node longer than this is credited to every session.
+    pub stall_min: Duration,
+    /// Under load a block is sealed once it holds so many commands …
+    pub block_commands: u32,
+    /// … or so long after the last one, whichever comes first.
+    pub block_gap: Duration,
+    /// A block with fewer commands than this was light load: the next one is sealed at once.
+    pub light_commands: u32,
+    /// Blocks applied in one turn.
+    pub applies_per_turn: usize,
+    /// Bugs switched on in the simulator; none elsewhere.
+    pub mutants: Mutants,
+}
+
+impl ShardConfig {
+    /// A configuration with the defaults of DESIGN.
+    pub fn new(
+        node: NodeId,
+        raft: palisade_raft::Config,
+        wal: palisade_wal::WalConfig,
+        limits: ClusterLimits,
+    ) -> ShardConfig {
+        // A leader is called at least once a heartbeat.
+        let stall_min = Duration::from_millis(300).max(raft.heartbeat * 3);
+        ShardConfig {
+            node,
+            shard: raft.shard,
+            raft,
+            wal,
+            limits,
+            hash_seed: 0,
+            boot: 0,
+            log_bytes_max: 8 << 30,
+            expiry_slack: Duration::from_secs(1),
+            releases_per_second: 20_000,
+            in_hand_max: 50_000,
+            stall_min,
+            block_commands: 256,
+            block_gap: Duration::from_millis(1),
+            light_commands: 16,
+            applies_per_turn: 64,
+            mutants: Mutants::NONE,
+        }
+    }
+}

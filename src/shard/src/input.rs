@@ -1,0 +1,39 @@
+//! All that can happen to a shard.
+
+use palisade_raft::Message;
+use palisade_types::{ConnId, NodeId, RequestId};
+use palisade_wal::{DiskFault, OpId};
+use palisade_wire::Request;
+
+/// An input. Nothing else reaches a shard.
+#[derive(Debug)]
+pub enum Input {
+    /// A client's request.
+    Request {
+        /// Its connection.
+        conn: ConnId,
+        /// Its number there.
+        id: RequestId,
+        /// What it wants.
+        request: Request,
+    },
+    /// A client's connection is gone.
+    ConnClosed {
+        /// Which.
+        conn: ConnId,
+    },
+    /// A message of another node, whose identity the connection has proved.
+    Peer {
+        /// Who sent it.
+        from: NodeId,
+        /// The message.
+        message: Message,
+    },
+    /// The disk is done with an operation.
+    Disk {
+        /// Which.
+        id: OpId,
+        /// How it ended.
+        result: Result<(), DiskFault>,
+    },
+}

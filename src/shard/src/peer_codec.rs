@@ -1,0 +1,232 @@
+//! Raft messages as bytes: the opaque body of a peer frame. Little-endian; described in
+//! `net/PROTOCOL.md`, section "Peers".
+
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+use palisade_raft::{Append, AppendReply, AppendResult, Message, PreVote, PreVoteReply, Vote, VoteReply};
+use palisade_types::block::{Block, BlockError};
+use palisade_types::{DecodeError, LogIndex, Reader, ShardId, Term, Writer};
+
+const PRE_VOTE: u8 = 1;
+const PRE_VOTE_REPLY: u8 = 2;
+const VOTE: u8 = 3;
+const VOTE_REPLY: u8 = 4;
+const APPEND: u8 = 5;
+const APPEND_ACCEPTED: u8 = 6;
+const APPEND_REJECTED: u8 = 7;
+
+/// Bytes that are no peer message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PeerCodecError {
+    /// A field does not decode.
+    #[error(transparent)]
+    Field(#[from] DecodeError),
+    /// A block does not decode.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// A block belongs to another shard than the message.
+    #[error("a block of shard {0} in a message of shard {1}")]
+    OtherShard(ShardId, ShardId),
+}
+
+/// Appends the bytes of a message of a shard.
+pub fn encode(shard: ShardId, message: &Message, out: &mut Vec<u8>) {
+    let mut w = Writer(out);
+    w.u32(shard.0);
+    match message {
+        Message::PreVote(m) => {
+            w.u8(PRE_VOTE);
+            position(&mut w, m.term, m.last_term, m.last_index);
+        }
+        Message::PreVoteReply(m) => {
+            w.u8(PRE_VOTE_REPLY);
+            w.u64(m.term.0);
+            w.u64(m.asked.0);
+            w.u8(u8::from(m.granted));
+        }
+        Message::Vote(m) => {
+            w.u8(VOTE);
+            position(&mut w, m.term, m.last_term, m.last_index);
+        }
+        Message::VoteReply(m) => {
+            w.u8(VOTE_REPLY);
+            w.u64(m.term.0);
+            w.u8(u8::from(m.granted));
+        }
+        Message::Append(m) => encode_append(&mut w, m),
+        Message::AppendReply(m) => encode_append_reply(&mut w, m),
+    }
+}
+
+fn position(w: &mut Writer<'_>, term: Term, last_term: Term, last_index: LogIndex) {
+    w.u64(term.0);
+    w.u64(last_term.0);
+    w.u64(last_index.0);
+}
+
+fn encode_append(w: &mut Writer<'_>, m: &Append) {
+    w.u8(APPEND);
+    position(w, m.term, m.prev_term, m.prev_index);
+    w.u64(m.commit.0);
+    w.u64(m.round);
+    w.u32(m.blocks.len() as u32);
+    for block in &m.blocks {
+        w.0.extend_from_slice(block.bytes());
+    }
+}
+
+fn encode_append_reply(w: &mut Writer<'_>, m: &AppendReply) {
+    let (kind, a, b, c) = match m.result {
+        AppendResult::Accepted { verified, durable } => (APPEND_ACCEPTED, verified.0, durable.0, None),
+        AppendResult::Rejected { prev_index, hint_index, hint_term } => {
+            (APPEND_REJECTED, prev_index.0, hint_index.0, Some(hint_term.0))
+        }
+    };
+    w.u8(kind);
+    w.u64(m.term.0);
+    w.u64(m.round);
+    w.u64(a);
+    w.u64(b);
+    if let Some(c) = c {
+        w.u64(c);
+    }
+}
+
+/// Takes a message apart; its blocks share the bytes given.
+///
+/// # Errors
+/// When the bytes are no message of a shard, whatever they are instead.
+pub fn decode(bytes: &Bytes) -> Result<(ShardId, Message), PeerCodecError> {
+    let mut r = Reader::new(bytes);
+    let shard = ShardId(r.u32()?);
+    let kind = r.u8()?;
+    let message = match kind {
+        PRE_VOTE => {
+            let (term, last_term, last_index) = read_position(&mut r)?;
+            Message::PreVote(PreVote { term, last_term, last_index })
+        }
+        PRE_VOTE_REPLY => Message::PreVoteReply(PreVoteReply {
+            term: Term(r.u64()?),
+            asked: Term(r.u64()?),
+            granted: read_bool(&mut r)?,
+        }),
+        VOTE => {
+            let (term, last_term, last_index) = read_position(&mut r)?;
+            Message::Vote(Vote { term, last_term, last_index })
+        }
+        VOTE_REPLY => Message::VoteReply(VoteReply { term: Term(r.u64()?), granted: read_bool(&mut r)? }),
+        APPEND => return Ok((shard, Message::Append(decode_append(shard, bytes, r)?))),
+        APPEND_ACCEPTED | APPEND_REJECTED => {
+            let (term, round) = (Term(r.u64()?), r.u64()?);
+            let (a, b) = (LogIndex(r.u64()?), LogIndex(r.u64()?));
+            let result = match kind {
+                APPEND_ACCEPTED => AppendResult::Accepted { verified: a, durable: b },
+                _ => AppendResult::Rejected { prev_index: a, hint_index: b, hint_term: Term(r.u64()?) },
+            };
+            Message::AppendReply(AppendReply { term, round, result })
+        }
+        other => {
+            return Err(DecodeError::Unknown { what: "peer message kind", value: u64::from(other) }.into());
+        }
+    };
+    r.finish()?;
+    Ok((shard, message))
+}
+
+fn read_position(r: &mut Reader<'_>) -> Result<(Term, Term, LogIndex), DecodeError> {
+    Ok((Term(r.u64()?), Term(r.u64()?), LogIndex(r.u64()?)))
+}
+
+fn read_bool(r: &mut Reader<'_>) -> Result<bool, DecodeError> {
+    match r.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(DecodeError::Unknown { what: "boolean", value: u64::from(other) }),
+    }
+}
+
+fn decode_append(shard: ShardId, bytes: &Bytes, mut r: Reader<'_>) -> Result<Append, PeerCodecError> {
+    let (term, prev_term, prev_index) = read_position(&mut r)?;
+    let (commit, round) = (LogIndex(r.u64()?), r.u64()?);
+    let count = r.u32()?;
+    let mut blocks = Vec::new();
+    for _ in 0..count {
+        let at = bytes.len() - r.remaining();
+        let len = Block::length_of(&bytes[at..])?;
+        r.take(len)?;
+        let block = Block::decode(bytes.slice(at..at + len))?;
+        if block.shard() != shard {
+            return Err(PeerCodecError::OtherShard(block.shard(), shard));
+        }
+        blocks.push(block);
+    }
+    r.finish()?;
+    Ok(Append { term, prev_term, prev_index, commit, round, blocks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_types::BlockBuilder;
+    use palisade_types::block::Seal;
+
+    fn block(first: u64) -> Block {
+        let mut b = BlockBuilder::new();
+        b.push(|v| v.extend_from_slice(b"command"));
+        b.seal(Seal { shard: ShardId(4), term: Term(9), first: LogIndex(first), clock_ms: 1, prev_chain: 2 })
+    }
+
+    fn samples() -> Vec<Message> {
+        let (term, last_term, last_index) = (Term(9), Term(8), LogIndex(7));
+        alloc::vec![
+            Message::PreVote(PreVote { term, last_term, last_index }),
+            Message::PreVoteReply(PreVoteReply { term, asked: Term(10), granted: true }),
+            Message::Vote(Vote { term, last_term, last_index }),
+            Message::VoteReply(VoteReply { term, granted: false }),
+            Message::Append(Append {
+                term,
+                prev_term: last_term,
+                prev_index: last_index,
+                commit: LogIndex(3),
+                round: 77,
+                blocks: alloc::vec![block(8), block(9)],
+            }),
+            Message::AppendReply(AppendReply {
+                term,
+                round: 1,
+                result: AppendResult::Accepted { verified: LogIndex(5), durable: LogIndex(4) },
+            }),
+            Message::AppendReply(AppendReply {
+                term,
+                round: 1,
+                result: AppendResult::Rejected {
+                    prev_index: LogIndex(5),
+                    hint_index: LogIndex(4),
+                    hint_term: Term(2),
+                },
+            }),
+        ]
+    }
+
+    #[test]
+    fn every_message_comes_back_and_no_prefix_of_it_is_a_message() {
+        for message in samples() {
+            let mut bytes = Vec::new();
+            encode(ShardId(4), &message, &mut bytes);
+            let bytes = Bytes::from(bytes);
+            assert_eq!(decode(&bytes), Ok((ShardId(4), message)));
+            for len in 0..bytes.len() {
+                assert!(decode(&bytes.slice(..len)).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_of_another_shard_is_refused() {
+        let mut bytes = Vec::new();
+        encode(ShardId(5), &samples()[4], &mut bytes);
+        let refused = PeerCodecError::OtherShard(ShardId(4), ShardId(5));
+        assert_eq!(decode(&Bytes::from(bytes)), Err(refused));
+    }
+}

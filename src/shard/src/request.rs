@@ -1,0 +1,277 @@
+//! Requests of clients: each is refused at once, joins the open block, or joins a round.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use palisade_machine::Command;
+use palisade_raft::Role;
+use palisade_types::limits::{PAGE_ROWS_MAX, RELEASES_PER_ENTRY, TTL_DEFAULT, TTL_MAX, TTL_MIN};
+use palisade_types::reply::NodeStatus;
+use palisade_types::time::millis;
+use palisade_types::{Cause, Class, ConnId, Refusal, Reply, RequestId, SessionId, Ticket, Time};
+use palisade_wire::{Request, Wait};
+
+use crate::action::Actions;
+use crate::pending::Origin;
+use crate::rounds::{Item, Read};
+use crate::shard::Shard;
+
+/// When a busy server asks to be asked again.
+const RETRY_AFTER_MS: u32 = 20;
+
+/// How a command competes for room when the server is at its limit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// It makes the state or the log grow: refused first.
+    Grows,
+    /// It frees something: passes when others do not.
+    Frees,
+}
+
+impl Shard {
+    /// Takes a request; every one gets exactly one answer, now or later.
+    pub(crate) fn handle_request(
+        &mut self,
+        now: Time,
+        conn: ConnId,
+        id: RequestId,
+        request: Request,
+        out: &mut Actions,
+    ) {
+        if let Request::Status = request {
+            out.replies.push((conn, id, Reply::Status(Box::new(self.status()))));
+            return;
+        }
+        let taken = match self.leading {
+            Some(_) => self.take_request(now, conn, id, request),
+            None => Err(Refusal::NotLeader { leader: self.leader() }),
+        };
+        if let Err(refusal) = taken {
+            if matches!(refusal, Refusal::Busy { .. } | Refusal::QuotaExceeded { .. }) {
+                self.counters.turned_away += 1;
+            }
+            out.replies.push((conn, id, Reply::Refused(refusal)));
+        }
+    }
+
+    fn take_request(
+        &mut self,
+        now: Time,
+        conn: ConnId,
+        id: RequestId,
+        request: Request,
+    ) -> Result<(), Refusal> {
+        let origin = Origin::Client { conn, id, wait_until: None };
+        match request {
+            Request::OpenSession { token, ttl_ms, owner, incarnation } => {
+                let ttl_ms = granted_ttl(ttl_ms)?;
+                self.submit(Command::OpenSession { token, ttl_ms, owner, incarnation }, origin, Room::Grows)
+            }
+            Request::Attach { token, session } => self.join(Item::Attach { conn, id, token, session }),
+            Request::Renew { sessions } => self.take_renewal(now, conn, id, &sessions),
+            Request::CloseSession { session } => {
+                self.must_own(conn, session)?;
+                let release_now = self.budget.take(now, RELEASES_PER_ENTRY);
+                let command = Command::EndSession { session, cause: Cause::Closed, release_now };
+                self.submit(command, origin, Room::Frees)?;
+                self.clocks.mark_ending(session);
+                Ok(())
+            }
+            Request::Acquire { session, ticket, key, class, resource, wait } => {
+                self.must_own(conn, session)?;
+                if class == Class::Fenced && resource.is_none() {
+                    return Err(bad("a fenced acquire names the resource it protects"));
+                }
+                let wait_until = match wait {
+                    Wait::Millis(ms) => Some(now + Duration::from_millis(u64::from(ms))),
+                    Wait::No | Wait::Forever => None,
+                };
+                let wait = !matches!(wait, Wait::No);
+                let command = Command::Acquire { session, ticket, key, class, resource, wait };
+                self.submit(command, Origin::Client { conn, id, wait_until }, Room::Grows)
+            }
+            Request::Release { session, ticket } => {
+                self.must_own(conn, session)?;
+                self.submit(Command::Release { session, ticket }, origin, Room::Frees)
+            }
+            Request::Cancel { session, ticket } => {
+                self.must_own(conn, session)?;
+                self.submit(Command::Cancel { session, ticket, timeout: false }, origin, Room::Frees)
+            }
+            Request::Describe { key } => self.join(Item::Read { conn, id, read: Read::Describe(key) }),
+            Request::ListLocks { after, rows } => {
+                self.join(Item::Read { conn, id, read: Read::Locks { after, rows: page(rows)? } })
+            }
+            Request::ListSessions { after, rows } => {
+                self.join(Item::Read { conn, id, read: Read::Sessions { after, rows: page(rows)? } })
+            }
+            Request::Status => Err(bad("status is answered by the node itself")),
+        }
+    }
+
+    fn must_own(&self, conn: ConnId, session: SessionId) -> Result<(), Refusal> {
+        if session.shard != self.config.shard {
+            return Err(bad("that session lives in another shard"));
+        }
+        if !self.links.owns(conn, session) {
+            return Err(Refusal::NotAttached { session });
+        }
+        Ok(())
+    }
+
+    /// Appends a command to the open block.
+    fn submit(&mut self, command: Command, origin: Origin, room: Room) -> Result<(), Refusal> {
+        let in_hand = self.pending.len() + self.open.count() as usize;
+        let most = match room {
+            Room::Grows => self.config.in_hand_max,
+            Room::Frees => self.config.in_hand_max * 2,
+        };
+        if in_hand >= most || !self.open.fits(Command::BYTES_MAX) {
+            return Err(Refusal::Busy { retry_after_ms: RETRY_AFTER_MS });
+        }
+        if room == Room::Grows && self.wal.log_bytes() >= self.config.log_bytes_max {
+            return Err(Refusal::QuotaExceeded {
+                what: String::from("the log"),
+                limit: self.config.log_bytes_max,
+            });
+        }
+        self.push(&command, origin);
+        Ok(())
+    }
+
+    fn push(&mut self, command: &Command, origin: Origin) {
+        self.open.push(|bytes| command.encode(bytes));
+        self.open_origins.push(origin);
+    }
+
+    /// Joins the next confirmation round.
+    fn join(&mut self, item: Item) -> Result<(), Refusal> {
+        if self.rounds.len() >= self.config.in_hand_max {
+            return Err(Refusal::Busy { retry_after_ms: RETRY_AFTER_MS });
+        }
+        self.rounds.join(item);
+        Ok(())
+    }
+
+    /// Renewals always pass: they join the next round and cost no entry.
+    fn take_renewal(
+        &mut self,
+        now: Time,
+        conn: ConnId,
+        id: RequestId,
+        sessions: &[SessionId],
+    ) -> Result<(), Refusal> {
+        let mut accepted = Vec::with_capacity(sessions.len());
+        let mut refused = Vec::new();
+        for &session in sessions {
+            if let Some(cause) = self.machine.ended(session) {
+                refused.push(Refusal::SessionEnded { session, cause });
+            } else if !self.links.owns(conn, session) {
+                refused.push(Refusal::NotAttached { session });
+            } else if self.clocks.renewal_arrived(session) {
+                accepted.push(session);
+            } else {
+                // Its end is appended, or its clock has not started: the next try will tell.
+                refused.push(Refusal::Busy { retry_after_ms: RETRY_AFTER_MS });
+            }
+        }
+        self.rounds.join(Item::Renew { conn, id, sessions: accepted, refused, arrived: now });
+        Ok(())
+    }
+
+    /// What the leader proposes by itself, when it is due: expiries, ends of waits, sweeps.
+    pub(crate) fn act_on_due(&mut self, now: Time) {
+        if !self.serving {
+            return;
+        }
+        for session in self.clocks.take_due(now, self.config.in_hand_max) {
+            self.rounds.join(Item::Expire(session));
+        }
+        while self.has_room() {
+            let Some(&(session, ticket)) = self.waits.take_due(now, 1).first() else { break };
+            self.propose_wait_over(session, ticket);
+        }
+        if self.machine.backlog_len() > 0 && !self.sweeping && self.has_room() {
+            let releases = self.budget.take(now, RELEASES_PER_ENTRY);
+            if releases > 0 {
+                self.sweeping = true;
+                self.push(&Command::Sweep { releases }, Origin::Sweep);
+            }
+        }
+    }
+
+    /// The leadership was confirmed after the session fell due.
+    pub(crate) fn expire(&mut self, now: Time, session: SessionId) {
+        if !self.has_room() {
+            self.rounds.join(Item::Expire(session));
+            return;
+        }
+        let Some(silent) = self.clocks.confirm_due(now, session) else { return };
+        let release_now = self.budget.take(now, RELEASES_PER_ENTRY);
+        let cause = Cause::Expired { silent_ms: millis(silent) };
+        self.push(&Command::EndSession { session, cause, release_now }, Origin::Expiry);
+        self.clocks.mark_ending(session);
+        self.counters.expiries += 1;
+    }
+
+    fn propose_wait_over(&mut self, session: SessionId, ticket: Ticket) {
+        let command = Command::Cancel { session, ticket, timeout: true };
+        self.push(&command, Origin::WaitOver { session, ticket });
+    }
+
+    fn has_room(&self) -> bool {
+        self.open.fits(Command::BYTES_MAX)
+    }
+
+    /// What this node says of itself.
+    pub fn status(&self) -> NodeStatus {
+        let raft = self.raft.status();
+        let counts = self.machine.counts();
+        NodeStatus {
+            node: self.config.node,
+            role: String::from(role_name(raft.role)),
+            term: raft.term,
+            leader: raft.leader,
+            last: raft.last,
+            durable: raft.durable,
+            commit: raft.commit,
+            applied: self.applied,
+            sessions: counts.sessions,
+            keys: counts.keys,
+            log_bytes: self.wal.log_bytes(),
+            boot: self.config.boot,
+        }
+    }
+}
+
+fn granted_ttl(asked_ms: u32) -> Result<u32, Refusal> {
+    if asked_ms == 0 {
+        return Ok(TTL_DEFAULT.as_millis() as u32);
+    }
+    if !(TTL_MIN..=TTL_MAX).contains(&Duration::from_millis(u64::from(asked_ms))) {
+        return Err(bad("a TTL lies between 500 ms and 1 h"));
+    }
+    Ok(asked_ms)
+}
+
+fn page(rows: u32) -> Result<u32, Refusal> {
+    match rows {
+        0 => Err(bad("a page has at least one row")),
+        n => Ok(n.min(PAGE_ROWS_MAX)),
+    }
+}
+
+fn bad(reason: &str) -> Refusal {
+    Refusal::BadRequest { reason: String::from(reason) }
+}
+
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Leader => "leader",
+        Role::Follower => "follower",
+        Role::Candidate => "candidate",
+        Role::PreCandidate => "pre-candidate",
+    }
+}

@@ -1,0 +1,93 @@
+//! What a confirmed round serves: reads of the applied state, renewals, attachments, expiries.
+
+use alloc::boxed::Box;
+
+use palisade_types::reply::{Consistency, ReadMark};
+use palisade_types::{Cause, ConnId, Refusal, Reply, RequestId, SessionId, SessionToken, Time};
+
+use crate::action::Actions;
+use crate::rounds::{Item, Read};
+use crate::shard::Shard;
+
+impl Shard {
+    /// Serves every round that is confirmed and whose read index is applied.
+    pub(crate) fn serve_rounds(&mut self, now: Time, out: &mut Actions) {
+        loop {
+            let items = self.rounds.take_served(self.applied);
+            if items.is_empty() {
+                return;
+            }
+            for item in items {
+                self.serve(now, item, out);
+            }
+        }
+    }
+
+    fn serve(&mut self, now: Time, item: Item, out: &mut Actions) {
+        match item {
+            Item::Read { conn, id, read } => {
+                self.counters.reads += 1;
+                let reply = self.read(now, read);
+                out.replies.push((conn, id, reply));
+            }
+            Item::Renew { conn, id, sessions, mut refused, arrived } => {
+                for session in sessions {
+                    if self.clocks.renew(session, arrived) {
+                        self.counters.renewals += 1;
+                    } else if let Some(cause) = self.machine.ended(session) {
+                        refused.push(Refusal::SessionEnded { session, cause });
+                    } else {
+                        // Its end is in the log: the next try will tell.
+                        refused.push(Refusal::Busy { retry_after_ms: 20 });
+                    }
+                }
+                out.replies.push((conn, id, Reply::Renewed { refused }));
+            }
+            Item::Attach { conn, id, token, session } => self.attach(conn, id, token, session, out),
+            Item::Expire(session) => self.expire(now, session),
+        }
+    }
+
+    fn read(&self, now: Time, read: Read) -> Reply {
+        let clock_ms = self.clock.now_ms(now);
+        let mark = ReadMark { consistency: Consistency::Linearizable, revision: self.applied };
+        match read {
+            Read::Describe(key) => {
+                Reply::Described { read: mark, description: Box::new(self.machine.describe(&key, clock_ms)) }
+            }
+            Read::Locks { after, rows } => {
+                let (rows, more) = self.machine.list_locks(after.as_deref(), rows, clock_ms);
+                Reply::Locks { read: mark, rows, more }
+            }
+            Read::Sessions { after, rows } => {
+                let (rows, more) = self.machine.list_sessions(after, rows);
+                Reply::Sessions { read: mark, rows, more }
+            }
+        }
+    }
+
+    /// A connection that shows the session's token may use it. This is no renewal.
+    fn attach(
+        &mut self,
+        conn: ConnId,
+        id: RequestId,
+        token: SessionToken,
+        session: SessionId,
+        out: &mut Actions,
+    ) {
+        let reply = match self.machine.session(session) {
+            Some(view) if view.token == token => {
+                self.links.attach(conn, session);
+                Reply::Attached { session, ttl_ms: view.ttl_ms }
+            }
+            Some(_) => {
+                Reply::Refused(Refusal::BadRequest { reason: "the token is not that session's".into() })
+            }
+            None => Reply::Refused(Refusal::SessionEnded {
+                session,
+                cause: self.machine.ended(session).unwrap_or(Cause::Forgotten),
+            }),
+        };
+        out.replies.push((conn, id, reply));
+    }
+}

@@ -1,0 +1,240 @@
+//! The shard: what it holds, how inputs enter, when it wants to be called again.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use palisade_machine::{Effect, Machine};
+use palisade_raft::{ConfigError, Raft, Restored, Role};
+use palisade_types::{BlockBuilder, LogIndex, NodeId, Term, Time};
+use palisade_wal::{Recovered, Wal};
+
+use crate::action::{Actions, Note, Stop};
+use crate::budget::Budget;
+use crate::clock::ClusterClock;
+use crate::clocks::Clocks;
+use crate::config::ShardConfig;
+use crate::input::Input;
+use crate::links::Links;
+use crate::pending::{Origin, Pending};
+use crate::rounds::Rounds;
+use crate::waits::Waits;
+
+/// How often a leader looks at its backlog of sweeps.
+const SWEEP_EVERY: Duration = Duration::from_millis(5);
+
+/// One Raft group wired to its log and its state machine.
+///
+/// The driver hands in everything that happened ([`Shard::handle`]), calls [`Shard::finish_turn`]
+/// once, carries out the [`Actions`], and comes back with the next inputs or at
+/// [`Shard::next_deadline`]. Time is the driver's and must not go back.
+pub struct Shard {
+    pub(crate) config: ShardConfig,
+    pub(crate) raft: Raft,
+    pub(crate) wal: Wal,
+    pub(crate) machine: Machine,
+    /// Commands of this turn and those that wait for the disk, not yet in the log.
+    pub(crate) open: BlockBuilder,
+    pub(crate) open_origins: Vec<Origin>,
+    pub(crate) sealed_at: Time,
+    pub(crate) sealed_commands: u32,
+    pub(crate) pending: Pending,
+    pub(crate) rounds: Rounds,
+    pub(crate) clocks: Clocks,
+    pub(crate) waits: Waits,
+    pub(crate) links: Links,
+    pub(crate) budget: Budget,
+    pub(crate) clock: ClusterClock,
+    pub(crate) applied: LogIndex,
+    pub(crate) applied_chain: u128,
+    /// The term this node leads in.
+    pub(crate) leading: Option<Term>,
+    /// It has applied an entry of that term: clocks run, rounds may start.
+    pub(crate) serving: bool,
+    pub(crate) sweeping: bool,
+    pub(crate) persisted: u64,
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) counters: Counters,
+    seen: Time,
+}
+
+/// Counts since the start, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Blocks this node sealed as a leader.
+    pub blocks_sealed: u64,
+    /// Commands applied.
+    pub commands_applied: u64,
+    /// Blocks applied.
+    pub blocks_applied: u64,
+    /// Renewals acknowledged, sessions counted.
+    pub renewals: u64,
+    /// Reads served.
+    pub reads: u64,
+    /// Confirmation rounds started.
+    pub rounds: u64,
+    /// Sessions this node decided to expire.
+    pub expiries: u64,
+    /// Changes of leadership seen by this node.
+    pub leader_changes: u64,
+    /// Requests answered `Busy` or `QuotaExceeded`.
+    pub turned_away: u64,
+    /// Milliseconds of stalls credited to sessions.
+    pub stalled_ms: u64,
+}
+
+impl Shard {
+    /// A shard from what its log held. `seed` is drawn anew at each start.
+    ///
+    /// # Errors
+    /// When the consensus configuration contradicts itself.
+    pub fn new(
+        config: ShardConfig,
+        recovered: Recovered,
+        seed: u64,
+        now: Time,
+    ) -> Result<Shard, ConfigError> {
+        let restored = Restored { hard_state: recovered.hard_state, blocks: recovered.blocks };
+        let mut shard = Shard {
+            raft: Raft::new(config.raft.clone(), restored, seed, now)?,
+            wal: Wal::open(config.wal.clone(), recovered.tail, now),
+            machine: Machine::new(config.limits, config.shard, config.hash_seed, config.mutants),
+            open: BlockBuilder::new(),
+            open_origins: Vec::new(),
+            sealed_at: now,
+            sealed_commands: 0,
+            pending: Pending::default(),
+            rounds: Rounds::default(),
+            clocks: Clocks::default(),
+            waits: Waits::default(),
+            links: Links::default(),
+            budget: Budget::new(config.releases_per_second, now),
+            clock: ClusterClock::default(),
+            applied: LogIndex(0),
+            applied_chain: 0,
+            leading: None,
+            serving: false,
+            sweeping: false,
+            persisted: 0,
+            effects: Vec::new(),
+            counters: Counters::default(),
+            seen: now,
+            config,
+        };
+        shard.persisted = shard.wal.durable();
+        Ok(shard)
+    }
+
+    /// Takes one thing that happened.
+    pub fn handle(&mut self, now: Time, input: Input, out: &mut Actions) {
+        self.pass_time(now, out);
+        match input {
+            Input::Request { conn, id, request } => self.handle_request(now, conn, id, request, out),
+            Input::ConnClosed { conn } => self.links.close(conn),
+            Input::Peer { from, message } => self.raft.step(now, from, message),
+            Input::Disk { id, result } => {
+                if let Err(fault) = self.wal.on_done(now, id, result) {
+                    out.stop.get_or_insert(Stop::Disk(fault));
+                }
+            }
+        }
+    }
+
+    /// Ends a turn: acts on what is due, seals the open block if the disk is free, applies what is
+    /// committed, answers.
+    pub fn finish_turn(&mut self, now: Time, out: &mut Actions) {
+        self.pass_time(now, out);
+        self.raft.tick(now);
+        self.act_on_due(now);
+        self.run_ready(now, out);
+    }
+
+    /// When to call [`Shard::finish_turn`] again if nothing happens before.
+    pub fn next_deadline(&self) -> Time {
+        if self.raft.has_ready() {
+            return self.seen;
+        }
+        let mut next = self.raft.next_deadline().min(self.wal.next_deadline());
+        if self.serving {
+            next = next.min(self.clocks.next()).min(self.waits.next());
+            if self.machine.backlog_len() > 0 && !self.sweeping {
+                next = next.min(self.seen + SWEEP_EVERY);
+            }
+        }
+        if !self.open.is_empty() && self.wal.is_idle() {
+            next = next.min(self.sealed_at + self.config.block_gap);
+        }
+        next
+    }
+
+    /// Applied up to here.
+    pub fn applied(&self) -> LogIndex {
+        self.applied
+    }
+
+    /// The chain hash of the last block applied.
+    pub fn applied_chain(&self) -> u128 {
+        self.applied_chain
+    }
+
+    /// The state machine, for checkers and reads of this node's own state.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// The consensus, for checkers.
+    pub fn raft(&self) -> &Raft {
+        &self.raft
+    }
+
+    /// The log, for checkers and metrics.
+    pub fn wal(&self) -> &Wal {
+        &self.wal
+    }
+
+    /// Counts since the start.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The leader this node knows.
+    pub fn leader(&self) -> Option<NodeId> {
+        self.raft.status().leader
+    }
+
+    /// Whether this node leads and has applied an entry of its own term.
+    pub fn is_serving(&self) -> bool {
+        self.serving
+    }
+
+    /// Asserts what must hold between calls: the parts' own invariants and how they relate.
+    ///
+    /// # Panics
+    /// When one does not hold: this is a bug or damaged memory.
+    pub fn check(&self) {
+        self.raft.check();
+        self.machine.check();
+        let status = self.raft.status();
+        assert!(self.applied <= status.commit, "applied {} beyond commit {}", self.applied, status.commit);
+        assert!(!self.serving || self.leading.is_some(), "serving without leading");
+        assert_eq!(self.open.count() as usize, self.open_origins.len(), "every command has an origin");
+        if self.serving {
+            assert_eq!(status.role, Role::Leader, "serving while {:?}", status.role);
+            assert!(
+                self.clocks.len() as u64 >= self.machine.counts().sessions,
+                "a live session without a clock"
+            );
+        }
+    }
+
+    /// Credits a stall of this node: what it could not have heard is no silence.
+    fn pass_time(&mut self, now: Time, out: &mut Actions) {
+        assert!(now >= self.seen, "time goes back");
+        let gap = now.since(self.seen);
+        self.seen = now;
+        if self.leading.is_some() && gap > self.config.stall_min {
+            self.clocks.credit(gap);
+            self.counters.stalled_ms += gap.as_millis() as u64;
+            out.notes.push(Note::Stalled { ms: gap.as_millis() as u64 });
+        }
+    }
+}

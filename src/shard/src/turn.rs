@@ -1,0 +1,192 @@
+//! The end of a turn: the open block goes into the log, what Raft and the disk have ready is taken
+//! apart in the one legal order, and what changed hands is answered.
+//!
+//! The order within one `Ready`: a new leadership first (its clocks start with its first applied
+//! entry); the persist to the log, which alone makes anything durable; messages, which Raft has
+//! already held back until they are true; committed blocks; then a lost leadership, after the last
+//! answers it could still give.
+
+use alloc::vec::Vec;
+
+use palisade_raft::{Ready, Role, RoundError};
+use palisade_types::{BlockBuilder, ConnId, Mutant, NodeId, Refusal, Reply, RequestId, Term, Time};
+use palisade_wire::Push;
+
+use crate::action::{Actions, Note};
+use crate::pending::Origin;
+use crate::rounds::Item;
+use crate::shard::Shard;
+
+impl Shard {
+    /// Runs until nothing moves, within the bound of a turn.
+    pub(crate) fn run_ready(&mut self, now: Time, out: &mut Actions) {
+        let mut applies = self.config.applies_per_turn;
+        loop {
+            self.seal_open_block(now, out);
+            self.start_round(now, out);
+            let mut moved = false;
+            while applies > 0 && out.stop.is_none() && self.raft.has_ready() {
+                let ready = self.raft.take_ready();
+                applies = applies.saturating_sub(ready.committed.len());
+                self.take_apart(now, ready, out);
+                moved = true;
+            }
+            while let Some(op) = self.wal.poll_op(now) {
+                out.disk.push(op);
+            }
+            // Here a write becomes durable: the log says so only after the sync came back, and
+            // Raft counts or acknowledges it only from here on.
+            if self.wal.durable() > self.persisted {
+                self.persisted = self.wal.durable();
+                self.raft.on_persisted(now, palisade_raft::PersistNumber(self.persisted));
+                moved = true;
+            }
+            if !moved || applies == 0 || out.stop.is_some() {
+                break;
+            }
+        }
+    }
+
+    /// Proposes the open block: at once when the disk is free and the load light, under load when
+    /// enough has gathered or enough time has passed (LIMITS: blocks per second is what costs).
+    fn seal_open_block(&mut self, now: Time, out: &mut Actions) {
+        let Some(term) = self.leading else { return };
+        if self.open.is_empty() || !self.wal.is_idle() {
+            return;
+        }
+        let light = self.sealed_commands < self.config.light_commands;
+        let full = self.open.count() >= self.config.block_commands;
+        if !(light || full || now >= self.sealed_at + self.config.block_gap) {
+            return;
+        }
+        let builder = core::mem::take(&mut self.open);
+        let origins = core::mem::take(&mut self.open_origins);
+        match self.raft.propose(builder, self.clock.now_ms(now)) {
+            Ok(block) => {
+                assert_eq!(block.term(), term, "proposed in the term this shard leads in");
+                self.sealed_at = now;
+                self.sealed_commands = block.count();
+                self.counters.blocks_sealed += 1;
+                self.pending.proposed(block.term(), block.first(), origins);
+            }
+            // Raft stepped down and the shard has not read it yet: none of these was proposed.
+            Err(refused) => {
+                for origin in origins {
+                    refuse_origin(origin, Refusal::NotLeader { leader: refused.leader }, out);
+                }
+            }
+        }
+    }
+
+    fn start_round(&mut self, now: Time, out: &mut Actions) {
+        if !self.serving || !self.rounds.wants_start() {
+            return;
+        }
+        match self.raft.start_round(now) {
+            Ok(round) => {
+                self.counters.rounds += 1;
+                self.rounds.started(round.id, round.read_index);
+            }
+            Err(RoundError::NotReady) => {}
+            Err(RoundError::NotLeader { leader }) => {
+                for item in self.rounds.take_all() {
+                    refuse_item(&item, leader, out);
+                }
+            }
+        }
+    }
+
+    fn take_apart(&mut self, now: Time, ready: Ready, out: &mut Actions) {
+        let change = ready.role_change;
+        if let Some(change) = change
+            && change.role == Role::Leader
+        {
+            if self.leading.is_some() {
+                self.depose(None, out);
+            }
+            self.lead(change.term, out);
+        }
+        if let Some(persist) = ready.persist {
+            self.wal.append(
+                persist.number.0,
+                persist.hard_state,
+                persist.truncate_after,
+                persist.blocks,
+                self.raft.status().commit,
+            );
+        }
+        out.peers.extend(ready.messages);
+        for block in &ready.committed {
+            self.apply_block(now, block, out);
+            if out.stop.is_some() {
+                return;
+            }
+        }
+        if let Some(id) = ready.confirmed {
+            self.rounds.confirmed(id);
+        }
+        self.serve_rounds(now, out);
+        if let Some(change) = change
+            && change.role != Role::Leader
+        {
+            if self.leading.is_some() {
+                self.depose(change.leader, out);
+            }
+            self.counters.leader_changes += u64::from(change.leader.is_some());
+            out.notes.push(Note::Following { leader: change.leader, term: change.term });
+        }
+    }
+
+    fn lead(&mut self, term: Term, out: &mut Actions) {
+        self.leading = Some(term);
+        self.serving = false;
+        self.sweeping = false;
+        self.sealed_commands = 0;
+        self.counters.leader_changes += 1;
+        out.notes.push(Note::Leading { term });
+    }
+
+    /// This node no longer leads. What is in its log may or may not take effect; what is not, will
+    /// not. Clocks, waits and attachments end: they are the next leader's to make.
+    fn depose(&mut self, leader: Option<NodeId>, out: &mut Actions) {
+        let Some(term) = self.leading.take() else { return };
+        self.serving = false;
+        self.sweeping = false;
+        self.open = BlockBuilder::new();
+        for origin in core::mem::take(&mut self.open_origins) {
+            refuse_origin(origin, Refusal::NotLeader { leader }, out);
+        }
+        if !self.config.mutants.has(Mutant::B14) {
+            for origin in self.pending.take_all() {
+                refuse_origin(origin, Refusal::Interrupted { leader }, out);
+            }
+        }
+        for item in self.rounds.take_all() {
+            refuse_item(&item, leader, out);
+        }
+        if !self.config.mutants.has(Mutant::B20) {
+            self.clocks.clear();
+        }
+        self.waits.clear();
+        let conns: Vec<ConnId> = self.links.conns().collect();
+        out.pushes.extend(conns.into_iter().map(|conn| (conn, Push::LeaderChanged { leader })));
+        self.links.clear();
+        out.notes.push(Note::Deposed { term });
+    }
+}
+
+fn refuse_origin(origin: Origin, refusal: Refusal, out: &mut Actions) {
+    if let Origin::Client { conn, id, .. } = origin {
+        out.replies.push((conn, id, Reply::Refused(refusal)));
+    }
+}
+
+fn refuse_item(item: &Item, leader: Option<NodeId>, out: &mut Actions) {
+    let (conn, id): (ConnId, RequestId) = match item {
+        Item::Read { conn, id, .. } | Item::Renew { conn, id, .. } | Item::Attach { conn, id, .. } => {
+            (*conn, *id)
+        }
+        Item::Expire(_) => return,
+    };
+    out.replies.push((conn, id, Reply::Refused(Refusal::NotLeader { leader })));
+}

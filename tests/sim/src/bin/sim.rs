@@ -1,0 +1,2 @@
+//! `sim`: runs seeds, replays one with its story, hunts a mutant.
+fn main() {}

@@ -1,0 +1,400 @@
+//! What a run consists of, all drawn from its seed: swarm testing (Groce et al., 2012). First each
+//! class of fault is switched on or off with even odds, then its rate is drawn, so that some runs
+//! are all crashes, some all partitions, and few are everything at once.
+
+use core::fmt;
+use core::time::Duration;
+
+use palisade_types::{Mutants, Rng};
+
+use crate::network::Shape;
+
+/// Makes the draw of some kinds of run likelier. `Swarm` is what the bulk of seeds uses; the others
+/// aim at corners that a swarm reaches rarely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Profile {
+    /// Everything drawn.
+    Swarm,
+    /// Slow disks and power failures, little else.
+    SlowDisk,
+    /// Elections all the time: the leader of the moment is cut off or crashed again and again.
+    Elections,
+    /// Paused nodes and clients, short leases.
+    Pauses,
+    /// Late and repeated messages.
+    Replays,
+}
+
+impl Profile {
+    /// All of them.
+    pub const ALL: [Profile; 5] =
+        [Profile::Swarm, Profile::SlowDisk, Profile::Elections, Profile::Pauses, Profile::Replays];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Profile::Swarm => "swarm",
+            Profile::SlowDisk => "slow-disk",
+            Profile::Elections => "elections",
+            Profile::Pauses => "pauses",
+            Profile::Replays => "replays",
+        }
+    }
+
+    /// The profile of that name.
+    pub fn parse(name: &str) -> Option<Profile> {
+        Profile::ALL.into_iter().find(|p| p.name() == name)
+    }
+}
+
+/// How links behave.
+#[derive(Clone, Copy, Debug)]
+pub struct NetworkOptions {
+    /// The least delay.
+    pub floor: Duration,
+    /// The scale of the exponential tail.
+    pub tail: Duration,
+    /// Peer messages lost, in a thousand.
+    pub loss_per_mille: u64,
+    /// Peer messages duplicated, in a thousand.
+    pub duplicate_per_mille: u64,
+    /// Of the duplicates, so many in a thousand come more than a second late.
+    pub late_per_mille: u64,
+    /// Peer messages of one direction keep their order and are neither lost nor doubled.
+    pub ordered: bool,
+}
+
+/// A fault that strikes again and again.
+#[derive(Clone, Copy, Debug)]
+pub struct Rate {
+    /// The mean time between two strikes.
+    pub gap: Duration,
+    /// How long one lasts at least.
+    pub low: Duration,
+    /// How long one lasts at most.
+    pub high: Duration,
+}
+
+impl Rate {
+    fn draw(rng: &mut Rng, gap_ms: (u64, u64), low_ms: u64, high_ms: u64) -> Rate {
+        Rate {
+            gap: Duration::from_millis(rng.between(gap_ms.0, gap_ms.1)),
+            low: Duration::from_millis(low_ms),
+            high: Duration::from_millis(rng.between(low_ms, high_ms)),
+        }
+    }
+
+    /// The time until the next strike.
+    pub fn next_gap(&self, rng: &mut Rng) -> Duration {
+        Duration::from_nanos(rng.between(1, 2 * self.gap.as_nanos() as u64))
+    }
+
+    /// How long this strike lasts: mostly short, at times the full length.
+    pub fn next_length(&self, rng: &mut Rng) -> Duration {
+        let (low, high) = (self.low.as_nanos() as u64, self.high.as_nanos() as u64);
+        let high = if rng.per_mille(600) { low + (high - low) / 4 } else { high };
+        Duration::from_nanos(rng.between(low, high))
+    }
+}
+
+/// Which faults strike, and how often. `None`: never in this run.
+#[derive(Clone, Debug, Default)]
+pub struct FaultOptions {
+    /// Cuts in the network, of these shapes.
+    pub cuts: Option<Rate>,
+    /// The shapes that occur.
+    pub shapes: Vec<Shape>,
+    /// One node crashes and comes back.
+    pub crashes: Option<Rate>,
+    /// All nodes crash and come back.
+    pub kill_all: Option<Rate>,
+    /// One node's process stands still while its clock runs.
+    pub pauses: Option<Rate>,
+    /// One node's disk is slow.
+    pub slow_disk: Option<Rate>,
+    /// A write fails: the node must stop, and comes back.
+    pub disk_errors: Option<Rate>,
+    /// One direction between two nodes is slow.
+    pub slow_links: Option<Rate>,
+    /// A client dies and another takes its place.
+    pub client_crashes: Option<Rate>,
+    /// A client's process stands still while its clock runs.
+    pub client_pauses: Option<Rate>,
+    /// In a thousand: a fault on a node strikes the leader of the moment rather than any.
+    pub leader_per_mille: u64,
+}
+
+impl FaultOptions {
+    /// How many kinds of fault can strike, the network's own included.
+    pub fn kinds(&self, network: &NetworkOptions, clocks_ppm: u64) -> usize {
+        [
+            self.cuts.is_some(),
+            self.crashes.is_some(),
+            self.kill_all.is_some(),
+            self.pauses.is_some(),
+            self.slow_disk.is_some(),
+            self.disk_errors.is_some(),
+            self.slow_links.is_some(),
+            self.client_crashes.is_some(),
+            self.client_pauses.is_some(),
+            network.loss_per_mille > 0 && !network.ordered,
+            network.duplicate_per_mille > 0 && !network.ordered,
+            clocks_ppm > 0,
+        ]
+        .into_iter()
+        .filter(|on| *on)
+        .count()
+    }
+}
+
+/// What Raft is configured with.
+#[derive(Clone, Copy, Debug)]
+pub struct RaftOptions {
+    /// See `palisade_raft::Config`.
+    pub heartbeat: Duration,
+    /// The shortest election timeout.
+    pub election_min: Duration,
+    /// The longest.
+    pub election_max: Duration,
+    /// Appends in flight to one follower.
+    pub inflight_messages_max: usize,
+    /// Bytes in flight to one follower.
+    pub inflight_bytes_max: usize,
+    /// Bytes of blocks in one append.
+    pub append_bytes_max: usize,
+    /// Blocks handed to apply at a time.
+    pub committed_blocks_max: usize,
+    /// When a leader gives up on its disk.
+    pub disk_stall: Duration,
+}
+
+/// What the disks of a run are like.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskOptions {
+    /// The least time of a write with its sync.
+    pub floor: Duration,
+    /// Time on top of that, evenly drawn.
+    pub spread: Duration,
+    /// Bytes of a log segment.
+    pub segment_bytes: u64,
+}
+
+/// What the clients do.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkloadOptions {
+    /// Client processes.
+    pub clients: usize,
+    /// Sessions each opens.
+    pub sessions: usize,
+    /// Keys many want.
+    pub hot_keys: u64,
+    /// Keys few want.
+    pub cold_keys: u64,
+    /// The mean time between two steps of a client.
+    pub gap: Duration,
+    /// The longest time a lock is kept.
+    pub hold: Duration,
+    /// The shortest TTL.
+    pub ttl_min: Duration,
+    /// The longest TTL.
+    pub ttl_max: Duration,
+}
+
+/// Everything about a run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The seed all is drawn from.
+    pub seed: u64,
+    /// The kind of draw.
+    pub profile: Profile,
+    /// Voting nodes.
+    pub nodes: usize,
+    /// How long the faults last.
+    pub storm: Duration,
+    /// How far the clocks' rates are off, in parts per million.
+    pub clocks_ppm: u64,
+    /// How long a node gathers what arrives before it takes a turn.
+    pub turn: Duration,
+    /// After the storm only a quorum is healed at first.
+    pub heal_quorum_first: bool,
+    /// The network.
+    pub network: NetworkOptions,
+    /// The faults.
+    pub faults: FaultOptions,
+    /// Raft.
+    pub raft: RaftOptions,
+    /// The disks.
+    pub disk: DiskOptions,
+    /// The clients.
+    pub workload: WorkloadOptions,
+    /// Bugs switched on.
+    pub mutants: Mutants,
+}
+
+impl Options {
+    /// Draws a run.
+    pub fn draw(seed: u64, profile: Profile) -> Options {
+        let mut rng = Rng::new(seed ^ 0x5eed_0f_a_5701);
+        let nodes = match rng.below(20) {
+            0 => 1,
+            1..=3 => 5,
+            4 => 2,
+            _ => 3,
+        };
+        let mut options = Options {
+            seed,
+            profile,
+            nodes,
+            storm: Duration::from_millis(rng.between(45_000, 55_000)),
+            clocks_ppm: if rng.per_mille(500) { rng.between(100, 5_000) } else { 0 },
+            turn: Duration::from_micros(if rng.per_mille(300) { rng.between(100, 3_000) } else { 0 }),
+            heal_quorum_first: rng.per_mille(500),
+            network: draw_network(&mut rng),
+            faults: draw_faults(&mut rng),
+            raft: draw_raft(&mut rng),
+            disk: DiskOptions {
+                floor: Duration::from_micros(rng.between(50, 2_000)),
+                spread: Duration::from_micros(rng.between(100, 20_000)),
+                segment_bytes: 4096 * rng.between(16, 128),
+            },
+            workload: draw_workload(&mut rng),
+            mutants: Mutants::NONE,
+        };
+        options.aim(&mut rng);
+        options
+    }
+
+    /// Bends the draw towards its profile.
+    fn aim(&mut self, rng: &mut Rng) {
+        let faults = &mut self.faults;
+        match self.profile {
+            Profile::Swarm => {
+                if faults.kinds(&self.network, self.clocks_ppm) < 3 {
+                    faults.crashes.get_or_insert(Rate::draw(rng, (5_000, 15_000), 50, 5_000));
+                    faults.cuts.get_or_insert(Rate::draw(rng, (4_000, 10_000), 500, 8_000));
+                }
+            }
+            Profile::SlowDisk => {
+                self.nodes = 3;
+                faults.slow_disk = Some(Rate::draw(rng, (500, 2_000), 500, 5_000));
+                faults.crashes = Some(Rate::draw(rng, (1_500, 4_000), 50, 1_500));
+                faults.kill_all = Some(Rate::draw(rng, (10_000, 25_000), 50, 500));
+                faults.leader_per_mille = 600;
+                self.disk.spread = Duration::from_millis(rng.between(20, 200));
+                self.raft.disk_stall = Duration::from_secs(20);
+            }
+            Profile::Elections => {
+                self.nodes = if rng.per_mille(300) { 5 } else { 3 };
+                faults.cuts = Some(Rate::draw(rng, (800, 2_000), 300, 3_000));
+                faults.crashes = Some(Rate::draw(rng, (1_500, 4_000), 20, 1_000));
+                faults.leader_per_mille = 900;
+                self.disk.spread = Duration::from_millis(rng.between(1, 120));
+                self.raft.heartbeat = Duration::from_millis(50);
+                self.raft.election_min = Duration::from_millis(250);
+                self.raft.election_max = Duration::from_millis(rng.between(300, 500));
+            }
+            Profile::Pauses => {
+                faults.pauses = Some(Rate::draw(rng, (2_000, 5_000), 500, 12_000));
+                faults.client_pauses = Some(Rate::draw(rng, (1_000, 4_000), 1_000, 15_000));
+                faults.client_crashes = Some(Rate::draw(rng, (4_000, 8_000), 50, 3_000));
+                faults.leader_per_mille = 800;
+                self.workload.ttl_min = Duration::from_secs(1);
+                self.workload.ttl_max = Duration::from_secs(3);
+                self.clocks_ppm = 5_000;
+            }
+            Profile::Replays => {
+                self.nodes = if rng.per_mille(300) { 5 } else { 3 };
+                self.network.ordered = false;
+                self.network.duplicate_per_mille = rng.between(200, 500);
+                self.network.late_per_mille = rng.between(50, 300);
+                self.network.tail = Duration::from_millis(rng.between(2, 30));
+                faults.crashes = Some(Rate::draw(rng, (1_500, 5_000), 20, 800));
+                faults.kill_all = Some(Rate::draw(rng, (5_000, 15_000), 50, 500));
+                faults.cuts = Some(Rate::draw(rng, (1_500, 5_000), 300, 3_000));
+                self.raft.heartbeat = Duration::from_millis(50);
+                self.raft.election_min = Duration::from_millis(300);
+                self.raft.election_max = Duration::from_millis(600);
+            }
+        }
+    }
+
+    /// How many nodes are a quorum.
+    pub fn quorum(&self) -> usize {
+        self.nodes / 2 + 1
+    }
+}
+
+impl fmt::Display for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:#?}")
+    }
+}
+
+fn on<T>(rng: &mut Rng, draw: impl FnOnce(&mut Rng) -> T) -> Option<T> {
+    let mut own = rng.fork();
+    rng.per_mille(500).then(|| draw(&mut own))
+}
+
+fn draw_network(rng: &mut Rng) -> NetworkOptions {
+    let slow = rng.per_mille(250);
+    NetworkOptions {
+        floor: Duration::from_micros(if slow { rng.between(500, 20_000) } else { rng.between(30, 500) }),
+        tail: Duration::from_micros(if slow { rng.between(1_000, 30_000) } else { rng.between(50, 2_000) }),
+        loss_per_mille: on(rng, |r| if r.per_mille(300) { r.between(50, 300) } else { r.between(1, 50) })
+            .unwrap_or(0),
+        duplicate_per_mille: on(rng, |r| r.between(5, 300)).unwrap_or(0),
+        late_per_mille: on(rng, |r| r.between(10, 200)).unwrap_or(0),
+        ordered: rng.per_mille(250),
+    }
+}
+
+fn draw_faults(rng: &mut Rng) -> FaultOptions {
+    let mut shapes: Vec<Shape> = Shape::ALL.into_iter().filter(|_| rng.per_mille(500)).collect();
+    if shapes.is_empty() {
+        shapes = Shape::ALL.to_vec();
+    }
+    FaultOptions {
+        cuts: on(rng, |r| Rate::draw(r, (2_000, 15_000), 200, 12_000)),
+        shapes,
+        crashes: on(rng, |r| Rate::draw(r, (2_000, 20_000), 10, 10_000)),
+        kill_all: on(rng, |r| Rate::draw(r, (10_000, 40_000), 10, 3_000)),
+        pauses: on(rng, |r| Rate::draw(r, (3_000, 15_000), 10, 10_000)),
+        slow_disk: on(rng, |r| Rate::draw(r, (3_000, 15_000), 100, 8_000)),
+        disk_errors: on(rng, |r| Rate::draw(r, (8_000, 30_000), 10, 3_000)),
+        slow_links: on(rng, |r| Rate::draw(r, (3_000, 15_000), 500, 8_000)),
+        client_crashes: on(rng, |r| Rate::draw(r, (4_000, 20_000), 50, 5_000)),
+        client_pauses: on(rng, |r| Rate::draw(r, (3_000, 15_000), 100, 12_000)),
+        leader_per_mille: rng.between(200, 800),
+    }
+}
+
+fn draw_raft(rng: &mut Rng) -> RaftOptions {
+    let (heartbeat, min, max) = match rng.below(4) {
+        0 => (50, 300, 600),
+        1 => (100, 500, 1_000),
+        _ => (100, 1_000, 2_000),
+    };
+    RaftOptions {
+        heartbeat: Duration::from_millis(heartbeat),
+        election_min: Duration::from_millis(min),
+        election_max: Duration::from_millis(max),
+        inflight_messages_max: if rng.per_mille(400) { rng.between(1, 4) as usize } else { 64 },
+        inflight_bytes_max: if rng.per_mille(300) { rng.between(600, 8_192) as usize } else { 8 << 20 },
+        append_bytes_max: if rng.per_mille(400) { rng.between(200, 4_096) as usize } else { 512 << 10 },
+        committed_blocks_max: if rng.per_mille(300) { rng.between(1, 3) as usize } else { 64 },
+        disk_stall: Duration::from_millis(rng.between(2_000, 10_000)),
+    }
+}
+
+fn draw_workload(rng: &mut Rng) -> WorkloadOptions {
+    WorkloadOptions {
+        clients: rng.between(2, 8) as usize,
+        sessions: rng.between(1, 3) as usize,
+        hot_keys: rng.between(1, 4),
+        cold_keys: rng.between(1, 60),
+        gap: Duration::from_millis(rng.between(60, 300)),
+        hold: Duration::from_millis(rng.between(100, 4_000)),
+        ttl_min: Duration::from_millis(1_000),
+        ttl_max: Duration::from_millis(rng.between(1_500, 10_000)),
+    }
+}

@@ -1,0 +1,515 @@
+//! Raft alone: real `Raft`s over a model of a disk that persists in order, late, and loses what is
+//! not persisted. Much faster than whole nodes, so it reaches more schedules of elections,
+//! truncations and delayed disks in the same time.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use palisade_raft::{Config, Message, Persist, Raft, Restored, Role, Round, Status};
+use palisade_types::{Block, BlockBuilder, HardState, LogIndex, NodeId, Rng, ShardId, Time};
+
+use crate::check::raft::{Entry, RaftCheck};
+use crate::check::{Checked, Violation, demand, durability};
+use crate::clock::Clock;
+use crate::faults::{Class, Storm};
+use crate::network::{Cut, Network};
+use crate::options::Options;
+use crate::queue::Queue;
+use crate::report::Report;
+use crate::trace::{Story, Trace};
+
+/// How long the cluster has to settle after the storm.
+const CALM: Duration = Duration::from_secs(12);
+
+#[derive(Debug)]
+enum Event {
+    Message { from: usize, to: usize, message: Box<Message> },
+    Wake { node: usize, life: u64 },
+    Persisted { node: usize, life: u64 },
+    Propose,
+    Start { node: usize },
+    Resume { node: usize, life: u64 },
+    Strike(Class),
+    Heal(usize),
+    FastDisk { node: usize },
+    FastLink { from: usize, to: usize },
+    Calm,
+}
+
+/// The model of a disk: persists complete one by one, in order.
+#[derive(Default)]
+struct Disk {
+    hard_state: HardState,
+    blocks: Vec<Block>,
+    waiting: VecDeque<Persist>,
+    /// When the disk is done with what it was given.
+    busy_until: Time,
+    slow: Duration,
+}
+
+impl Disk {
+    fn apply(&mut self, persist: &Persist) {
+        if let Some(hs) = persist.hard_state {
+            self.hard_state = hs;
+        }
+        if let Some(after) = persist.truncate_after {
+            self.blocks.retain(|b| b.last() <= after);
+        }
+        self.blocks.extend(persist.blocks.iter().cloned());
+    }
+}
+
+struct Member {
+    raft: Option<Raft>,
+    disk: Disk,
+    clock: Clock,
+    life: u64,
+    /// The true time of the wake-up in the queue.
+    wake: Time,
+    paused: bool,
+    inbox: VecDeque<Event>,
+    /// A confirmation round under way, and what was committed anywhere when it began.
+    round: Option<(Round, LogIndex)>,
+}
+
+/// A cluster of nothing but Rafts.
+pub struct RaftCluster {
+    options: Options,
+    now: Time,
+    queue: Queue<Event>,
+    trace: Trace,
+    network: Network,
+    storm: Storm,
+    rng: Rng,
+    members: Vec<Member>,
+    check: RaftCheck,
+    cuts: Vec<Option<Cut>>,
+    calm: bool,
+    proposed: u64,
+    reads: u64,
+}
+
+impl RaftCluster {
+    /// Runs a seed to its end.
+    ///
+    /// # Errors
+    /// The first rule found broken.
+    pub fn run(options: Options, story: Story) -> Result<Report, (Violation, Vec<String>)> {
+        let mut cluster = RaftCluster::new(options, story);
+        match cluster.play() {
+            Ok(()) => Ok(cluster.report()),
+            Err(violation) => Err((violation, cluster.trace.story())),
+        }
+    }
+
+    fn new(options: Options, story: Story) -> RaftCluster {
+        let mut rng = Rng::new(options.seed);
+        let n = options.nodes;
+        let network = Network::new(options.network, rng.fork(), n, 0);
+        let storm = Storm::new(options.faults.clone(), rng.fork(), Time::ZERO + options.storm);
+        let members = (0..n)
+            .map(|_| Member {
+                raft: None,
+                disk: Disk::default(),
+                clock: Clock::draw(&mut rng, options.clocks_ppm),
+                life: 0,
+                wake: Time::FAR,
+                paused: false,
+                inbox: VecDeque::new(),
+                round: None,
+            })
+            .collect();
+        RaftCluster {
+            now: Time::ZERO,
+            queue: Queue::default(),
+            trace: Trace::new(story),
+            network,
+            storm,
+            members,
+            check: RaftCheck::new(n),
+            cuts: Vec::new(),
+            calm: false,
+            proposed: 0,
+            reads: 0,
+            rng,
+            options,
+        }
+    }
+
+    fn play(&mut self) -> Checked {
+        for node in 0..self.members.len() {
+            self.queue.push(Time::ZERO, Event::Start { node });
+        }
+        self.queue.push(Time::from_millis(500), Event::Propose);
+        for class in Class::ALL {
+            self.schedule(class);
+        }
+        let storm_end = Time::ZERO + self.options.storm;
+        self.queue.push(storm_end, Event::Calm);
+        let end = storm_end + CALM;
+        while let Some((at, event)) = self.queue.pop() {
+            if at > end {
+                break;
+            }
+            self.now = at;
+            self.trace.at(at);
+            self.on_event(event)?;
+        }
+        self.check.converged()?;
+        let leads = self.check.leader().is_some();
+        demand(leads, "L1", || "no leader after the storm".into())
+    }
+
+    fn schedule(&mut self, class: Class) {
+        if let Some(at) = self.storm.next(self.now, class) {
+            self.queue.push(at, Event::Strike(class));
+        }
+    }
+
+    fn on_event(&mut self, event: Event) -> Checked {
+        match event {
+            Event::Message { to: node, .. } | Event::Wake { node, .. } | Event::Persisted { node, .. }
+                if self.members[node].paused =>
+            {
+                self.members[node].inbox.push_back(event);
+                Ok(())
+            }
+            Event::Message { from, to, message } => self.deliver(from, to, *message),
+            Event::Wake { node, life } => self.wake(node, life),
+            Event::Persisted { node, life } => self.persisted(node, life),
+            Event::Propose => self.propose(),
+            Event::Start { node } => self.start(node),
+            Event::Resume { node, life } => self.resume(node, life),
+            Event::Strike(class) => self.strike(class),
+            Event::Heal(cut) => {
+                if let Some(cut) = self.cuts[cut].take() {
+                    self.network.heal(&cut);
+                    self.trace.line(|| format!("heal {}", cut.name));
+                }
+                Ok(())
+            }
+            Event::FastDisk { node } => {
+                self.members[node].disk.slow = Duration::ZERO;
+                Ok(())
+            }
+            Event::FastLink { from, to } => {
+                self.network.set_slow(from, to, Duration::ZERO);
+                Ok(())
+            }
+            Event::Calm => self.become_calm(),
+        }
+    }
+
+    fn config(&self, node: usize) -> Config {
+        let o = &self.options.raft;
+        let voters = (1..=self.members.len() as u32).map(NodeId).collect();
+        let mut config = Config::new(NodeId(node as u32 + 1), ShardId(0), voters);
+        config.heartbeat = o.heartbeat;
+        config.election_min = o.election_min;
+        config.election_max = o.election_max;
+        config.inflight_messages_max = o.inflight_messages_max;
+        config.inflight_bytes_max = o.inflight_bytes_max;
+        config.append_bytes_max = o.append_bytes_max;
+        config.committed_blocks_max = o.committed_blocks_max;
+        config.disk_stall = o.disk_stall;
+        config.mutants = self.options.mutants;
+        config
+    }
+
+    fn start(&mut self, node: usize) -> Checked {
+        let config = self.config(node);
+        let seed = self.rng.next_u64();
+        let now = self.now;
+        let m = &mut self.members[node];
+        if m.raft.is_some() {
+            return Ok(());
+        }
+        m.life += 1;
+        m.wake = Time::FAR;
+        m.paused = false;
+        m.inbox.clear();
+        m.round = None;
+        m.clock = m.clock.rebooted(&mut self.rng);
+        let (hard_state, blocks) = (m.disk.hard_state, m.disk.blocks.clone());
+        self.trace.line(|| format!("n{} starts: {hard_state:?}, {} blocks", node + 1, blocks.len()));
+        let local = m.clock.local(now);
+        self.check.on_start(node, hard_state, &blocks)?;
+        let raft = Raft::new(config, Restored { hard_state, blocks }, seed, local);
+        let m = &mut self.members[node];
+        m.raft = Some(raft.map_err(|e| Violation::new("config", format!("{e:?}")))?);
+        self.after(node)
+    }
+
+    fn deliver(&mut self, from: usize, to: usize, message: Message) -> Checked {
+        self.trace.event(self.now, 1, &[from as u64, to as u64]);
+        self.trace.line(|| format!("n{} <- n{} {message:?}", to + 1, from + 1));
+        let now = self.now;
+        let m = &mut self.members[to];
+        let Some(raft) = &mut m.raft else { return Ok(()) };
+        raft.step(m.clock.local(now), NodeId(from as u32 + 1), message);
+        self.after(to)
+    }
+
+    fn wake(&mut self, node: usize, life: u64) -> Checked {
+        let now = self.now;
+        let m = &mut self.members[node];
+        if m.life != life || m.wake > now {
+            return Ok(());
+        }
+        m.wake = Time::FAR;
+        let Some(raft) = &mut m.raft else { return Ok(()) };
+        self.trace.event(now, 2, &[node as u64]);
+        raft.tick(m.clock.local(now));
+        self.after(node)
+    }
+
+    fn persisted(&mut self, node: usize, life: u64) -> Checked {
+        let now = self.now;
+        let m = &mut self.members[node];
+        if m.life != life {
+            return Ok(());
+        }
+        let Some(persist) = m.disk.waiting.pop_front() else { return Ok(()) };
+        m.disk.apply(&persist);
+        let entries: Vec<Entry> = persist.blocks.iter().map(Entry::from).collect();
+        self.check.on_durable(node, persist.hard_state, persist.truncate_after, &entries)?;
+        self.trace.event(now, 3, &[node as u64, persist.number.0]);
+        self.trace.line(|| format!("n{} persisted {:?}", node + 1, persist.number));
+        if let Some(raft) = &mut self.members[node].raft {
+            let local = self.members[node].clock.local(now);
+            raft.on_persisted(local, persist.number);
+        }
+        self.after(node)
+    }
+
+    fn propose(&mut self) -> Checked {
+        let gap = Duration::from_millis(self.rng.between(5, 150));
+        let now = self.now;
+        if now + gap < Time::ZERO + self.options.storm + CALM / 2 {
+            self.queue.push(now + gap, Event::Propose);
+        }
+        let node = self.rng.below(self.members.len() as u64) as usize;
+        let n = self.rng.between(1, 4);
+        let read = self.rng.per_mille(400);
+        for node in [Some(node), self.check.leader()].into_iter().flatten() {
+            let m = &mut self.members[node];
+            if m.paused {
+                continue;
+            }
+            let local = m.clock.local(now);
+            let Some(raft) = &mut m.raft else { continue };
+            let mut builder = BlockBuilder::new();
+            for _ in 0..n {
+                self.proposed += 1;
+                let id = self.proposed;
+                builder.push(|v| v.extend_from_slice(&id.to_le_bytes()));
+            }
+            if raft.propose(builder, now.as_millis()).is_ok() {
+                self.trace.event(now, 4, &[node as u64, n]);
+            }
+            if read && m.round.is_none() && let Ok(round) = raft.start_round(local) {
+                m.round = Some((round, self.check.committed()));
+                self.reads += 1;
+            }
+            self.after(node)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what a Raft wants done, does it, and looks at the Raft.
+    fn after(&mut self, node: usize) -> Checked {
+        loop {
+            let Some(raft) = &mut self.members[node].raft else { return Ok(()) };
+            if !raft.has_ready() {
+                break;
+            }
+            let ready = raft.take_ready();
+            if let Some(persist) = ready.persist {
+                self.check.on_accepted(node, persist.truncate_after, &persist.blocks)?;
+                self.submit(node, persist);
+            }
+            self.look(node)?;
+            for (to, message) in ready.messages {
+                durability::on_send(&self.check, node, to, &message)?;
+                self.send(node, (to.0 - 1) as usize, message);
+            }
+            self.check.on_applied(node, &ready.committed)?;
+            if let Some(confirmed) = ready.confirmed
+                && let Some((round, committed)) = &self.members[node].round
+                && confirmed >= round.id
+            {
+                let (index, committed) = (round.read_index, *committed);
+                demand(index >= committed, "R11", || {
+                    format!("node {} reads at {index}, {committed} was committed before", node + 1)
+                })?;
+                self.members[node].round = None;
+            }
+            if let Some(change) = ready.role_change {
+                self.trace.line(|| format!("n{} {change:?}", node + 1));
+                self.members[node].round = None;
+            }
+        }
+        let m = &mut self.members[node];
+        let Some(raft) = &m.raft else { return Ok(()) };
+        raft.check();
+        let wake = m.clock.truth(raft.next_deadline()).max(self.now);
+        if wake < m.wake {
+            m.wake = wake;
+            self.queue.push(wake, Event::Wake { node, life: m.life });
+        }
+        let s = raft.status();
+        let role = s.role as u64;
+        self.trace.event(self.now, 5, &[node as u64, role, s.term.0, s.last.0, s.durable.0, s.commit.0]);
+        self.check.on_status(node, &s)
+    }
+
+    fn look(&mut self, node: usize) -> Checked {
+        match self.status(node) {
+            Some(status) => self.check.on_status(node, &status),
+            None => Ok(()),
+        }
+    }
+
+    fn status(&self, node: usize) -> Option<Status> {
+        self.members[node].raft.as_ref().map(Raft::status)
+    }
+
+    fn submit(&mut self, node: usize, persist: Persist) {
+        let o = self.options.disk;
+        let time = o.floor + Duration::from_nanos(self.rng.below(o.spread.as_nanos() as u64 + 1));
+        let m = &mut self.members[node];
+        let done = m.disk.busy_until.max(self.now) + time + m.disk.slow;
+        m.disk.busy_until = done;
+        self.trace.line(|| format!("n{} submits {persist:?}", node + 1));
+        m.disk.waiting.push_back(persist);
+        self.queue.push(done, Event::Persisted { node, life: m.life });
+    }
+
+    fn send(&mut self, from: usize, to: usize, message: Message) {
+        for at in self.network.datagram(self.now, from, to) {
+            self.queue.push(at, Event::Message { from, to, message: Box::new(message.clone()) });
+        }
+    }
+
+    fn crash(&mut self, node: usize, down: Duration) -> Checked {
+        if self.members[node].raft.take().is_none() {
+            return Ok(());
+        }
+        let m = &mut self.members[node];
+        // Of what was under way, the disk may have finished a part: some whole persists, in order.
+        let done = self.rng.below(m.disk.waiting.len() as u64 + 1) as usize;
+        let waiting = std::mem::take(&mut m.disk.waiting);
+        for persist in waiting.iter().take(done) {
+            m.disk.apply(persist);
+        }
+        m.disk.busy_until = self.now;
+        m.life += 1;
+        m.inbox.clear();
+        m.paused = false;
+        self.trace.event(self.now, 6, &[node as u64, done as u64]);
+        self.trace.line(|| format!("n{} crashes, {done} persists under way survive", node + 1));
+        for persist in waiting.iter().take(done) {
+            let entries: Vec<Entry> = persist.blocks.iter().map(Entry::from).collect();
+            self.check.on_durable(node, persist.hard_state, persist.truncate_after, &entries)?;
+        }
+        self.check.on_stop(node);
+        self.queue.push(self.now + down, Event::Start { node });
+        Ok(())
+    }
+
+    fn resume(&mut self, node: usize, life: u64) -> Checked {
+        let m = &mut self.members[node];
+        if m.life != life || !m.paused {
+            return Ok(());
+        }
+        m.paused = false;
+        self.trace.line(|| format!("n{} resumes", node + 1));
+        let inbox = std::mem::take(&mut m.inbox);
+        inbox.into_iter().try_for_each(|event| self.on_event(event))
+    }
+
+    fn strike(&mut self, class: Class) -> Checked {
+        self.schedule(class);
+        if self.calm {
+            return Ok(());
+        }
+        let length = self.storm.strike(class);
+        let node = self.storm.victim(self.members.len(), self.check.leader());
+        let end = self.now + length;
+        self.trace.event(self.now, 7, &[class as u64, node as u64, length.as_nanos() as u64]);
+        self.trace.line(|| format!("strike {class:?}, node {}, {length:?}", node + 1));
+        match class {
+            Class::Cut => {
+                let shape = self.storm.shape();
+                let cut = self.network.draw_cut(shape, Some(node));
+                self.trace.line(|| format!("cut {}", cut.name));
+                self.cuts.push(Some(cut));
+                self.queue.push(end, Event::Heal(self.cuts.len() - 1));
+            }
+            Class::Crash => self.crash(node, length)?,
+            Class::KillAll => {
+                for node in 0..self.members.len() {
+                    let more = Duration::from_millis(self.storm.rng().below(500));
+                    self.crash(node, length + more)?;
+                }
+            }
+            Class::Pause => {
+                let m = &mut self.members[node];
+                if m.raft.is_some() && !m.paused {
+                    m.paused = true;
+                    let life = m.life;
+                    self.queue.push(end, Event::Resume { node, life });
+                }
+            }
+            Class::SlowDisk => {
+                let slow = Duration::from_millis(self.storm.rng().between(10, 1_500));
+                self.members[node].disk.slow = slow;
+                self.queue.push(end, Event::FastDisk { node });
+            }
+            Class::SlowLink => {
+                let to = (node + 1) % self.members.len();
+                let slow = Duration::from_millis(self.storm.rng().between(10, 1_500));
+                self.network.set_slow(node, to, slow);
+                self.queue.push(end, Event::FastLink { from: node, to });
+            }
+            Class::DiskError | Class::ClientCrash | Class::ClientPause => {}
+        }
+        Ok(())
+    }
+
+    fn become_calm(&mut self) -> Checked {
+        self.trace.line(|| "the storm is over".into());
+        self.calm = true;
+        for cut in self.cuts.iter_mut().filter_map(Option::take) {
+            self.network.heal(&cut);
+        }
+        self.network.set_calm();
+        for node in 0..self.members.len() {
+            self.members[node].disk.slow = Duration::ZERO;
+            let life = self.members[node].life;
+            self.resume(node, life)?;
+            self.start(node)?;
+        }
+        Ok(())
+    }
+
+    fn report(&self) -> Report {
+        Report {
+            seed: self.options.seed,
+            hash: self.trace.hash(),
+            events: self.trace.events(),
+            simulated: self.now.since(Time::ZERO),
+            committed: self.check.committed().0,
+            leader_changes: self.check.leader_changes,
+            fault_kinds: self.options.faults.kinds(&self.options.network, self.options.clocks_ppm),
+            strikes: self.storm.strikes.iter().sum(),
+            reads: self.reads,
+            ..Report::default()
+        }
+    }
+
+    /// Whether any member leads; for tests.
+    pub fn leads(&self, node: usize) -> bool {
+        self.status(node).is_some_and(|s| s.role == Role::Leader)
+    }
+}

@@ -1,0 +1,64 @@
+//! What a run that broke no rule has to tell.
+
+use core::fmt;
+use core::time::Duration;
+
+/// The figures of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Its seed.
+    pub seed: u64,
+    /// The hash of its trace: equal seeds, equal hashes.
+    pub hash: u128,
+    /// Events.
+    pub events: u64,
+    /// Simulated time.
+    pub simulated: Duration,
+    /// Committed commands.
+    pub committed: u64,
+    /// How often a node became leader.
+    pub leader_changes: u64,
+    /// Kinds of fault that could strike.
+    pub fault_kinds: usize,
+    /// Strikes of faults.
+    pub strikes: u64,
+    /// Reads that were answered.
+    pub reads: u64,
+    /// Different grants that clients were told of.
+    pub grants: u64,
+    /// Sessions that ended by silence.
+    pub expired: u64,
+    /// Writes the resource accepted.
+    pub writes: u64,
+    /// Writes of clients that were paused past their lease.
+    pub zombie_writes: u64,
+    /// Those of them that were refused.
+    pub zombies_refused: u64,
+    /// Answers compared with the model.
+    pub answers: u64,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "seed {} ok: {:.1} s, {} events, {} committed, {} leader changes, {} strikes of {} kinds, {} grants, \
+             {} expired, {} reads, {} answers, {} writes, {} of {} zombie writes refused, trace {:032x}",
+            self.seed,
+            self.simulated.as_secs_f64(),
+            self.events,
+            self.committed,
+            self.leader_changes,
+            self.strikes,
+            self.fault_kinds,
+            self.grants,
+            self.expired,
+            self.reads,
+            self.answers,
+            self.writes,
+            self.zombies_refused,
+            self.zombie_writes,
+            self.hash
+        )
+    }
+}

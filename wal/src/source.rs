@@ -1,0 +1,42 @@
+//! Where recovery reads from.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// A file that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SourceError {
+    /// There is no such file or directory.
+    #[error("{file}: not found")]
+    NotFound {
+        /// The name asked for.
+        file: String,
+    },
+    /// The system refused.
+    #[error("{file}: {reason}")]
+    Io {
+        /// The name asked for.
+        file: String,
+        /// What the system said.
+        reason: String,
+    },
+}
+
+/// A node's directory as recovery sees it; names are relative to it.
+///
+/// What is read counts as durable from then on: an implementation over a real file system syncs a
+/// file before it reads it and a directory before it lists it. Bytes that a killed process left in
+/// the page cache would otherwise be acknowledged and then lost in a power cut.
+pub trait Source {
+    /// The names of the files in a directory, without the directory, in any order.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    fn list(&self, dir: &str) -> Result<Vec<String>, SourceError>;
+
+    /// All bytes of a file.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    fn read(&self, file: &str) -> Result<Vec<u8>, SourceError>;
+}

@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-use super::args::{DevArgs, Global};
+use super::args::DevArgs;
 use super::connect;
 use super::dev_dir::{self, Layout};
 use super::exit::{self, Failure};
@@ -30,7 +30,7 @@ const FIRST_TRIES: u32 = 5;
 const STOP_TIME: Duration = Duration::from_secs(5);
 
 /// Runs the cluster until a signal ends it.
-pub(crate) async fn run(global: &Global, args: DevArgs) -> Result<u8, Failure> {
+pub(crate) async fn run(args: DevArgs) -> Result<u8, Failure> {
     let layout = Layout { dir: dev_dir::locate(args.dir)?, nodes: args.nodes, port: args.port };
     let _claim: File = dev_dir::claim(&layout.dir)?;
     if args.fresh {
@@ -49,7 +49,7 @@ pub(crate) async fn run(global: &Global, args: DevArgs) -> Result<u8, Failure> {
         nodes.spawn(keeper.run(stopping.clone()));
     }
     let end = tokio::select! {
-        end = announce(global, &layout, &mut reports) => end,
+        end = announce(&layout, &mut reports) => end,
         () = ends.next() => Ok(0),
     };
     stop.send_replace(true);
@@ -59,12 +59,11 @@ pub(crate) async fn run(global: &Global, args: DevArgs) -> Result<u8, Failure> {
 
 /// Says `ready:` when the cluster is, then reports what happens to nodes, for ever.
 async fn announce(
-    global: &Global,
     layout: &Layout,
     reports: &mut mpsc::UnboundedReceiver<Report>,
 ) -> Result<u8, Failure> {
     let endpoints = layout.endpoints();
-    let mut ready = std::pin::pin!(connect::until_usable(global, endpoints.clone()));
+    let mut ready = std::pin::pin!(connect::until_usable(endpoints.clone()));
     let mut is_ready = false;
     loop {
         tokio::select! {

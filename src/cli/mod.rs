@@ -56,7 +56,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
             // Everything runs on this, the main thread: children of `dev` are bound to its life.
             let end = runtime.block_on(async {
                 match verb {
-                    Verb::Dev(args) => dev::run(&global, args).await,
+                    Verb::Dev(args) => dev::run(args).await,
                     Verb::Lock(args) => lock::run(&global, args).await,
                     Verb::Describe(args) => reads::describe(&global, &args).await,
                     Verb::Locks(args) => reads::locks(&global, &args).await,

@@ -68,6 +68,7 @@ impl Machine {
         for slot in self.locks.after(None) {
             self.digest_lock(&mut d, slot);
         }
+        d.u64(u64::from(self.locks.idle_len()));
         for lock in self.locks.idle() {
             d.name(Some(&lock.key));
         }

@@ -82,9 +82,9 @@ impl Ended {
         let number = self.dropped;
         self.dropped += 1;
         let id_hash = self.hasher.hash_one(oldest.opened.0);
-        self.by_id.find_entry(id_hash, |&n| n == number).ok().expect(LISTED).remove();
+        self.by_id.find_entry(id_hash, |&n| n == number).expect(LISTED).remove();
         let token_hash = self.hasher.hash_one(oldest.token.0);
-        self.by_token.find_entry(token_hash, |&n| n == number).ok().expect(LISTED).remove();
+        self.by_token.find_entry(token_hash, |&n| n == number).expect(LISTED).remove();
     }
 
     pub(crate) fn check(&self) {

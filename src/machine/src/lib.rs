@@ -45,6 +45,8 @@ mod ended;
 mod ending;
 mod locks;
 mod machine;
+#[cfg(any(test, feature = "model"))]
+pub mod model;
 mod release;
 mod session;
 mod slab;

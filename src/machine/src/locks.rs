@@ -186,7 +186,7 @@ impl Locks {
         self.wake(slot);
         let hash = self.hasher.hash_one(&*self.records[slot].key);
         const LISTED: &str = "a record is in every index";
-        self.by_key.find_entry(hash, |&s| s == slot).ok().expect(LISTED).remove();
+        self.by_key.find_entry(hash, |&s| s == slot).expect(LISTED).remove();
         let lock = self.records.remove(slot);
         self.order.remove(&*lock.key).expect(LISTED);
         self.cold[slot as usize] = Cold::default();

@@ -110,9 +110,9 @@ impl Sessions {
         session.tickets = Tickets::default();
         const LISTED: &str = "a live session is in every index";
         let id_hash = hasher.hash_one(session.opened.0);
-        by_id.find_entry(id_hash, |&s| s == slot).ok().expect(LISTED).remove();
+        by_id.find_entry(id_hash, |&s| s == slot).expect(LISTED).remove();
         let token_hash = hasher.hash_one(session.token.0);
-        by_token.find_entry(token_hash, |&s| s == slot).ok().expect(LISTED).remove();
+        by_token.find_entry(token_hash, |&s| s == slot).expect(LISTED).remove();
         order.remove(&session.opened).expect(LISTED);
     }
 

@@ -36,14 +36,15 @@ enum Event {
     Calm,
 }
 
-/// The model of a disk: persists complete one by one, in order.
+/// The model of a disk: one flight at a time makes the oldest persists durable, in order; what
+/// arrives meanwhile waits for the next flight.
 #[derive(Default)]
 struct Disk {
     hard_state: HardState,
     blocks: Vec<Block>,
     waiting: VecDeque<Persist>,
-    /// When the disk is done with what it was given.
-    busy_until: Time,
+    /// So many of them are in flight.
+    flight: usize,
     slow: Duration,
 }
 
@@ -269,15 +270,16 @@ impl RaftCluster {
         if m.life != life {
             return Ok(());
         }
-        let Some(persist) = m.disk.waiting.pop_front() else { return Ok(()) };
-        m.disk.apply(&persist);
-        let entries: Vec<Entry> = persist.blocks.iter().map(Entry::from).collect();
-        self.check.on_durable(node, persist.hard_state, persist.truncate_after, &entries)?;
-        self.trace.event(now, 3, &[node as u64, persist.number.0]);
-        self.trace.line(|| format!("n{} persisted {:?}", node + 1, persist.number));
-        if let Some(raft) = &mut self.members[node].raft {
-            let local = self.members[node].clock.local(now);
-            raft.on_persisted(local, persist.number);
+        let flight = std::mem::take(&mut m.disk.flight);
+        let done: Vec<Persist> = m.disk.waiting.drain(..flight).collect();
+        let Some(number) = done.last().map(|p| p.number) else { return Ok(()) };
+        self.make_durable(node, &done)?;
+        self.trace.event(now, 3, &[node as u64, number.0]);
+        self.trace.line(|| format!("n{} persisted {number}", node + 1));
+        self.start_flight(node);
+        let m = &mut self.members[node];
+        if let Some(raft) = &mut m.raft {
+            raft.on_persisted(m.clock.local(now), number);
         }
         self.after(node)
     }
@@ -325,7 +327,8 @@ impl RaftCluster {
             }
             let ready = raft.take_ready();
             if let Some(persist) = ready.persist {
-                self.check.on_accepted(node, persist.truncate_after, &persist.blocks)?;
+                let leads = self.status(node).filter(|s| s.role == Role::Leader).map(|s| s.term);
+                self.check.on_accepted(node, leads, persist.truncate_after, &persist.blocks)?;
                 self.submit(node, persist);
             }
             self.look(node)?;
@@ -375,14 +378,32 @@ impl RaftCluster {
     }
 
     fn submit(&mut self, node: usize, persist: Persist) {
+        self.trace.line(|| format!("n{} submits {persist:?}", node + 1));
+        self.members[node].disk.waiting.push_back(persist);
+        if self.members[node].disk.flight == 0 {
+            self.start_flight(node);
+        }
+    }
+
+    fn start_flight(&mut self, node: usize) {
         let o = self.options.disk;
         let time = o.floor + Duration::from_nanos(self.rng.below(o.spread.as_nanos() as u64 + 1));
+        let all = self.rng.per_mille(700);
         let m = &mut self.members[node];
-        let done = m.disk.busy_until.max(self.now) + time + m.disk.slow;
-        m.disk.busy_until = done;
-        self.trace.line(|| format!("n{} submits {persist:?}", node + 1));
-        m.disk.waiting.push_back(persist);
-        self.queue.push(done, Event::Persisted { node, life: m.life });
+        m.disk.flight = if all { m.disk.waiting.len() } else { m.disk.waiting.len().min(1) };
+        if m.disk.flight > 0 {
+            let event = Event::Persisted { node, life: m.life };
+            self.queue.push(self.now + time + m.disk.slow, event);
+        }
+    }
+
+    fn make_durable(&mut self, node: usize, persists: &[Persist]) -> Checked {
+        for persist in persists {
+            self.members[node].disk.apply(persist);
+            let entries: Vec<Entry> = persist.blocks.iter().map(Entry::from).collect();
+            self.check.on_durable(node, persist.hard_state, persist.truncate_after, &entries)?;
+        }
+        Ok(())
     }
 
     fn send(&mut self, from: usize, to: usize, message: Message) {
@@ -397,21 +418,16 @@ impl RaftCluster {
         }
         let m = &mut self.members[node];
         // Of what was under way, the disk may have finished a part: some whole persists, in order.
-        let done = self.rng.below(m.disk.waiting.len() as u64 + 1) as usize;
-        let waiting = std::mem::take(&mut m.disk.waiting);
-        for persist in waiting.iter().take(done) {
-            m.disk.apply(persist);
-        }
-        m.disk.busy_until = self.now;
+        let mut waiting: Vec<Persist> = std::mem::take(&mut m.disk.waiting).into();
+        waiting.truncate(self.rng.below(m.disk.flight as u64 + 1) as usize);
+        m.disk.flight = 0;
         m.life += 1;
         m.inbox.clear();
         m.paused = false;
+        let done = waiting.len();
         self.trace.event(self.now, 6, &[node as u64, done as u64]);
         self.trace.line(|| format!("n{} crashes, {done} persists under way survive", node + 1));
-        for persist in waiting.iter().take(done) {
-            let entries: Vec<Entry> = persist.blocks.iter().map(Entry::from).collect();
-            self.check.on_durable(node, persist.hard_state, persist.truncate_after, &entries)?;
-        }
+        self.make_durable(node, &waiting)?;
         self.check.on_stop(node);
         self.queue.push(self.now + down, Event::Start { node });
         Ok(())

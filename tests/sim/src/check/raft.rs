@@ -212,17 +212,23 @@ impl RaftCheck {
         })
     }
 
-    /// A node changed its log in memory.
+    /// A node changed its log in memory; it leads this term now, if any.
     ///
     /// # Errors
     /// R2, R3, or R4 when it drops something committed.
-    pub fn on_accepted(&mut self, node: usize, truncate: Option<LogIndex>, blocks: &[Block]) -> Checked {
+    pub fn on_accepted(
+        &mut self,
+        node: usize,
+        leads: Option<Term>,
+        truncate: Option<LogIndex>,
+        blocks: &[Block],
+    ) -> Checked {
         for b in blocks {
             self.learn(node, &Entry::from(b))?;
         }
         let n = &mut self.nodes[node];
         if let Some(after) = truncate {
-            demand(n.leads.is_none(), "R2", || {
+            demand(n.leads.is_none() || n.leads != leads, "R2", || {
                 format!("node {} truncates its log after {after} while it leads", node + 1)
             })?;
             demand(after >= n.commit, "R4", || {

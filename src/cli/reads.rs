@@ -1,0 +1,122 @@
+//! The verbs that only look: `describe`, `locks`, `sessions`, `status`.
+
+use palisade_client::{CallError, Client, Page, SessionId};
+use serde_json::json;
+
+use super::args::{DescribeArgs, Global, LocksArgs, Paging, SessionsArgs};
+use super::connect::{self, client_of};
+use super::exit::{self, Failure};
+use super::output::{self, Output};
+
+/// All about one key.
+pub(crate) async fn describe(global: &Global, args: &DescribeArgs) -> Result<u8, Failure> {
+    let answer = connect::client(global)?.describe(&args.key).await.map_err(|e| connect::failure(&e))?;
+    let (description, revision) = (&answer.value, answer.read.revision.0);
+    let mut out = Output::new(global.json);
+    out.line(|| output::description_json(description, revision), || output::description_text(description, revision))?;
+    out.flush()?;
+    Ok(0)
+}
+
+/// Where a listing stands.
+struct Listing {
+    paging: Paging,
+    shown: u64,
+}
+
+impl Listing {
+    fn new(paging: Paging) -> Listing {
+        Listing { paging, shown: 0 }
+    }
+
+    /// Rows to ask for next; none when enough are shown.
+    fn ask(&self) -> Option<u32> {
+        let left = self.paging.limit.map_or(u64::MAX, |limit| limit - self.shown);
+        let rows = u64::from(self.paging.page).min(left);
+        u32::try_from(rows).ok().filter(|rows| *rows > 0)
+    }
+
+    /// A page was shown; whether there is more to show.
+    fn note<T>(&mut self, page: &Page<T>) -> bool {
+        self.shown += page.rows.len() as u64;
+        page.more && !page.rows.is_empty()
+    }
+}
+
+/// Says where to go on after the limit was reached.
+fn say_next(out: &mut Output, after: &str) -> Result<(), Failure> {
+    out.line(|| json!({ "next": after }), || format!("there are more: go on with --after {after}"))
+}
+
+/// The keys that have a record.
+pub(crate) async fn locks(global: &Global, args: &LocksArgs) -> Result<u8, Failure> {
+    let client = connect::client(global)?;
+    let mut out = Output::new(global.json);
+    let mut listing = Listing::new(args.paging);
+    let mut after = args.after.clone();
+    while let Some(rows) = listing.ask() {
+        let page = client.locks(after.as_deref(), rows).await.map_err(|e| connect::failure(&e))?;
+        for row in &page.rows {
+            out.line(|| output::lock_json(row), || output::lock_text(row))?;
+        }
+        out.flush()?;
+        match page.rows.last() {
+            Some(last) if listing.note(&page) => after = Some(last.key.to_string()),
+            _ => return Ok(0),
+        }
+    }
+    say_next(&mut out, after.as_deref().unwrap_or_default())?;
+    out.flush()?;
+    Ok(0)
+}
+
+/// The live sessions.
+pub(crate) async fn sessions(global: &Global, args: &SessionsArgs) -> Result<u8, Failure> {
+    let parse = |text: &String| text.parse::<SessionId>().map_err(|e| Failure::usage(format!("--after: {e}")));
+    let mut after = args.after.as_ref().map(parse).transpose()?;
+    let client = connect::client(global)?;
+    let mut out = Output::new(global.json);
+    let mut listing = Listing::new(args.paging);
+    while let Some(rows) = listing.ask() {
+        let page = client.sessions(after, rows).await.map_err(|e| connect::failure(&e))?;
+        for row in &page.rows {
+            out.line(|| output::session_json(row), || output::session_text(row))?;
+        }
+        out.flush()?;
+        match page.rows.last() {
+            Some(last) if listing.note(&page) => after = Some(last.session),
+            _ => return Ok(0),
+        }
+    }
+    say_next(&mut out, &after.map(|s| s.to_string()).unwrap_or_default())?;
+    out.flush()?;
+    Ok(0)
+}
+
+/// Asks every endpoint for itself, all at once. Ends with 69 when none answers.
+pub(crate) async fn status(global: &Global) -> Result<u8, Failure> {
+    let mut asked = Vec::new();
+    for endpoint in &global.endpoints {
+        let client: Client = client_of(vec![endpoint.clone()], global.timeout)?;
+        asked.push((endpoint, tokio::spawn(async move { client.status().await })));
+    }
+    let mut out = Output::new(global.json);
+    let mut reached = 0;
+    for (endpoint, task) in asked {
+        match task.await.unwrap_or(Err(CallError::Stopped)) {
+            Ok(status) => {
+                reached += 1;
+                out.line(|| output::status_json(endpoint, &status), || output::status_text(endpoint, &status))?;
+            }
+            Err(e) => out.line(
+                || json!({ "endpoint": endpoint, "reachable": false, "error": e.to_string() }),
+                || format!("{endpoint:<22} unreachable: {e}"),
+            )?,
+        }
+    }
+    out.flush()?;
+    match reached {
+        0 => Err(Failure::new(exit::UNAVAILABLE, "no endpoint answers")),
+        _ => Ok(0),
+    }
+}

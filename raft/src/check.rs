@@ -44,7 +44,13 @@ impl Raft {
                     assert!(self.log.edge(progress.next.prev()).is_some(), "sending starts at an edge");
                     assert!(progress.round <= lead.rounds.started(), "echoes follow the round");
                 }
-                if self.log.term_at(self.commit) == Some(self.term) {
+                if self.commit > lead.inherited_commit {
+                    let term = self.log.term_at(self.commit);
+                    assert_eq!(
+                        term,
+                        Some(self.term),
+                        "only blocks of the own term are committed by counting"
+                    );
                     assert!(
                         self.quorum_index(lead) >= self.commit,
                         "what is committed is on a quorum's disks"

@@ -19,6 +19,8 @@ pub(crate) struct Leadership {
     pub(crate) peers: BTreeMap<NodeId, Progress>,
     pub(crate) heartbeat_at: Time,
     pub(crate) rounds: Rounds,
+    /// The commit index the term began with.
+    pub(crate) inherited_commit: LogIndex,
 }
 
 impl Raft {
@@ -30,7 +32,8 @@ impl Raft {
         let others = self.membership.voters().iter().filter(|&&v| v != self.config.id);
         let peers = others.map(|&v| (v, Progress::new(last, self.now))).collect();
         let heartbeat_at = self.now + self.config.heartbeat;
-        self.state = State::Leader(Leadership { peers, heartbeat_at, rounds: Rounds::default() });
+        let rounds = Rounds::default();
+        self.state = State::Leader(Leadership { peers, heartbeat_at, rounds, inherited_commit: self.commit });
         self.leader = Some(self.config.id);
         let mut builder = BlockBuilder::new();
         builder.push(|_| ());

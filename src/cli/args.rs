@@ -91,6 +91,12 @@ pub(crate) struct FormatArgs {
     /// How many shards the cluster has, for ever.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) shards: u32,
+    /// Where this node listens [default: its address in --peers].
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) listen: Option<std::net::SocketAddr>,
+    /// Allow listening beyond loopback: there are no credentials yet.
+    #[arg(long)]
+    pub(crate) insecure: bool,
     /// The directory: missing or empty.
     pub(crate) dir: PathBuf,
 }

@@ -49,6 +49,8 @@ pub(crate) struct Conn {
     pub(super) paused: bool,
     /// Nothing more is read; it is closed once all is sent.
     pub(super) closing: bool,
+    /// The attempt to connect has not ended.
+    pub(super) connecting: bool,
     in_flight: usize,
     /// Requests in flight whose answers may be large, with a weight of their own.
     heavy: Vec<RequestId>,
@@ -79,6 +81,7 @@ impl Conn {
             dirty: false,
             paused: false,
             closing: false,
+            connecting: false,
             in_flight: 0,
             heavy: Vec::new(),
             heavy_weight,
@@ -88,6 +91,16 @@ impl Conn {
     /// Bytes encoded and not yet taken by the socket.
     pub(crate) fn unsent(&self) -> usize {
         self.out.len() - self.sent
+    }
+
+    /// Whether the attempt to connect has not ended.
+    pub(crate) fn is_connecting(&self) -> bool {
+        self.connecting
+    }
+
+    /// Whether it is closed once all is sent.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing
     }
 
     /// How much is in flight, by weight.

@@ -60,6 +60,8 @@ pub(crate) struct Report {
     pub(crate) missing: Vec<NodeId>,
     /// The cluster is formed.
     pub(crate) formed: bool,
+    /// It leads and has applied an entry of its own term.
+    pub(crate) serving: bool,
     /// Peers with a working connection from here.
     pub(crate) linked: Vec<NodeId>,
 }

@@ -1,6 +1,8 @@
 #![no_std]
 //! The log on disk.
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod batch;
 pub mod boot;
@@ -13,6 +15,7 @@ pub mod identity;
 pub mod op;
 pub mod page;
 pub mod recover;
+mod scan;
 pub mod segment;
 pub mod slots;
 pub mod source;
@@ -20,7 +23,7 @@ mod verdict;
 pub mod writer;
 
 pub use boot::{BOOT_FILE, BootRecord, boot_file, read_boot};
-pub use config::WalConfig;
+pub use config::{BATCH_BYTES_DEFAULT, SEGMENT_BYTES_DEFAULT, WalConfig};
 #[cfg(any(test, feature = "sim"))]
 pub use disk::SimDisk;
 pub use error::RecoverError;
@@ -33,3 +36,6 @@ pub use segment::{DATA_START, segment_file};
 pub use slots::{SLOTS_BYTES, SlotValue, Slots, Staged};
 pub use source::{Source, SourceError};
 pub use writer::Wal;
+
+#[cfg(test)]
+mod tests;

@@ -39,4 +39,14 @@ pub trait Source {
     /// # Errors
     /// [`SourceError`].
     fn read(&self, file: &str) -> Result<Vec<u8>, SourceError>;
+
+    /// The first `len` bytes of a file, or all if it has fewer. Worth overriding where files are large.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    fn read_start(&self, file: &str, len: usize) -> Result<Vec<u8>, SourceError> {
+        let mut bytes = self.read(file)?;
+        bytes.truncate(len);
+        Ok(bytes)
+    }
 }

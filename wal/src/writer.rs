@@ -58,6 +58,8 @@ pub struct Wal {
     flight: Option<Flight>,
     background: Option<(OpId, Job)>,
     starved: bool,
+    /// The last attempt to make a segment found no space; when to try again.
+    no_space: bool,
     retry_at: Option<Time>,
     seal_at: Option<Time>,
 }
@@ -163,6 +165,7 @@ impl Wal {
             flight: Some(flight),
             background: None,
             starved: false,
+            no_space: false,
             retry_at: None,
             seal_at: None,
             config,
@@ -226,7 +229,7 @@ impl Wal {
             let step = flight.steps[0];
             match result {
                 Ok(()) => self.step_done(now, step),
-                Err(DiskFault::NoSpace { .. }) if step == Step::Open => self.retry_at = Some(now + RETRY_SPACE),
+                Err(DiskFault::NoSpace { .. }) if step == Step::Open => self.lacks_space(now),
                 Err(fault) => return Err(fault),
             }
             return Ok(());
@@ -237,9 +240,9 @@ impl Wal {
         match (job, result) {
             (Job::Spare(header), Ok(())) => {
                 self.spare = Some(header);
-                self.retry_at = None;
+                self.no_space = false;
             }
-            (Job::Spare(_), Err(DiskFault::NoSpace { .. })) => self.retry_at = Some(now + RETRY_SPACE),
+            (Job::Spare(_), Err(DiskFault::NoSpace { .. })) => self.lacks_space(now),
             (Job::Trim, Ok(())) => {}
             (_, Err(fault)) => return Err(fault),
         }
@@ -259,7 +262,7 @@ impl Wal {
     /// The last attempt to make a segment found no space. It is tried again every second; until it
     /// succeeds, appends go on as far as the present segment has room.
     pub fn is_out_of_space(&self) -> bool {
-        self.retry_at.is_some()
+        self.no_space
     }
 
     /// When [`Wal::poll_op`] may have something to do although nothing was reported or appended.
@@ -272,6 +275,11 @@ impl Wal {
     /// Bytes of the log: what its batches take up, not what is allocated ahead.
     pub fn log_bytes(&self) -> u64 {
         self.used_before + self.offset
+    }
+
+    fn lacks_space(&mut self, now: Time) {
+        self.no_space = true;
+        self.retry_at = Some(now + RETRY_SPACE);
     }
 
     fn op_id(&mut self) -> OpId {
@@ -362,6 +370,7 @@ impl Wal {
     }
 
     fn create_op(&mut self, header: SegmentHeader) -> DiskOp {
+        self.retry_at = None;
         let id = self.op_id();
         let file = segment_file(self.config.shard, header.number);
         DiskOp::Create { id, file, size: header.size, header: Bytes::from(header.encode(&self.owner)) }
@@ -438,7 +447,7 @@ impl Wal {
         let Some(flight) = &mut self.flight else { return };
         flight.steps.pop_front();
         match step {
-            Step::Open => self.retry_at = None,
+            Step::Open => self.no_space = false,
             Step::HardFirst => {}
             Step::HardSecond => {
                 let staged = flight.staged.take().expect("these steps stage a hard state");

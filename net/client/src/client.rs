@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use palisade_client_core::ReadRequest;
+use palisade_client_core::{LinkError, ReadRequest};
 use palisade_types::reply::{NodeStatus, ReadMark};
 use palisade_types::{Description, LockRow, Name, Reply, SessionId, SessionRow};
 use tokio::sync::{mpsc, oneshot};
@@ -31,6 +31,21 @@ impl Trouble {
     /// Remembers it.
     pub(crate) fn note(&self, text: String) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = text;
+    }
+
+    /// Remembers why a link was given up, unless it merely broke: the reason is then known better.
+    pub(crate) fn note_link(&self, endpoint: &str, error: &LinkError) {
+        let text = match error {
+            LinkError::Closed => return,
+            LinkError::Timeout => "does not answer".to_owned(),
+            LinkError::Silent => "has fallen silent".to_owned(),
+            LinkError::Protocol(what) => format!("does not speak our protocol: {what}"),
+            LinkError::Refused { text, .. } => format!("refuses us: {text}"),
+            LinkError::OtherCluster => "belongs to another cluster".to_owned(),
+            LinkError::NotLeader { leader: Some(leader) } => format!("says that node {leader} leads"),
+            LinkError::NotLeader { leader: None } => "knows no leader".to_owned(),
+        };
+        self.note(format!("{endpoint}: {text}"));
     }
 
     fn text(&self) -> String {

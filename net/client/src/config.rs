@@ -19,10 +19,10 @@ pub struct ClientConfig {
     pub call_timeout: Duration,
     /// How long to wait for a TCP connection before the next node is tried. 1 s by default.
     pub dial_timeout: Duration,
-    /// A node that is silent for so long while something is asked of it is left for another. 3 s by
+    /// A node that is silent for so long while something is asked of it is left for another. 2 s by
     /// default. Shorter finds a hung node sooner, and leaves a slow one needlessly.
     pub silence_timeout: Duration,
-    /// The shortest pause between two tries. 50 ms by default; doubled up to
+    /// The shortest pause between two tries. 25 ms by default; doubled up to
     /// [`ClientConfig::backoff_max`], with jitter.
     pub backoff_min: Duration,
     /// The longest pause between two tries. 1 s by default.
@@ -41,8 +41,8 @@ impl ClientConfig {
             cluster: None,
             call_timeout: Duration::from_secs(10),
             dial_timeout: Duration::from_secs(1),
-            silence_timeout: Duration::from_secs(3),
-            backoff_min: Duration::from_millis(50),
+            silence_timeout: Duration::from_secs(2),
+            backoff_min: Duration::from_millis(25),
             backoff_max: Duration::from_secs(1),
         }
     }
@@ -56,7 +56,7 @@ impl ClientConfig {
             let port = endpoint.rsplit_once(':').and_then(|(host, port)| {
                 (!host.is_empty()).then(|| port.parse::<u16>().ok().filter(|p| *p != 0))?
             });
-            if port.is_none() {
+            if port.is_none() || endpoint.contains(char::is_whitespace) {
                 return Some(format!("{endpoint:?} is no HOST:PORT"));
             }
         }

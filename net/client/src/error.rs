@@ -1,12 +1,13 @@
 //! What can go wrong, told apart by what the caller can do about it.
 
-use std::io;
+use std::{fmt, io};
 use std::time::Duration;
 
-use palisade_types::{Cause, HolderInfo, NameError, Refusal};
+use palisade_client_core as core;
+use palisade_types::{Cause, HolderInfo, NameError, Outcome, Refusal};
 
 /// Why a session, and every lock it held, is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LostReason {
     /// The cluster says that the session has ended. Others may hold its locks by now.
@@ -19,9 +20,28 @@ pub enum LostReason {
     /// This program closed the session.
     #[error("the session was closed here")]
     Closed,
+    /// The cluster refuses the session for good.
+    #[error(transparent)]
+    Refused(Refusal),
+    /// The cluster ended this lock alone.
+    #[error("the cluster ended the lock: {0:?}")]
+    Finished(Outcome),
     /// The client's task no longer runs, so nobody renews the session.
     #[error("the client has stopped")]
     Stopped,
+}
+
+impl LostReason {
+    pub(crate) fn of_core(reason: core::LostReason) -> LostReason {
+        match reason {
+            core::LostReason::Ended(cause) => LostReason::Ended(cause),
+            core::LostReason::DeadlinePassed => LostReason::DeadlinePassed,
+            core::LostReason::Closed => LostReason::Closed,
+            core::LostReason::Refused(refusal) => LostReason::Refused(refusal),
+            core::LostReason::Finished(outcome) => LostReason::Finished(outcome),
+            core::LostReason::NoSession => LostReason::Ended(Cause::Forgotten),
+        }
+    }
 }
 
 /// Why there is no client.
@@ -84,10 +104,10 @@ impl CallError {
 #[non_exhaustive]
 pub enum AcquireError {
     /// Somebody holds the key and the acquire did not want to wait. Worth trying again.
-    #[error("held by {} (epoch {}) for {} ms", describe_holder(holder), holder.epoch, holder.held_ms)]
+    #[error("held{}", Holder(holder.as_deref()))]
     Held {
-        /// Who holds it.
-        holder: Box<HolderInfo>,
+        /// Who holds it; unknown when the answer got lost on the way and was asked for again.
+        holder: Option<Box<HolderInfo>>,
         /// How many wait for it.
         waiting: u32,
     },
@@ -110,10 +130,16 @@ impl AcquireError {
     }
 }
 
-fn describe_holder(holder: &HolderInfo) -> String {
-    match &holder.owner {
-        Some(owner) => format!("{owner}, session {}", holder.session),
-        None => format!("session {}", holder.session),
+struct Holder<'a>(Option<&'a HolderInfo>);
+
+impl fmt::Display for Holder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(holder) = self.0 else { return Ok(()) };
+        f.write_str(" by ")?;
+        if let Some(owner) = &holder.owner {
+            write!(f, "{owner}, ")?;
+        }
+        write!(f, "session {}, epoch {}, for {} ms", holder.session, holder.epoch, holder.held_ms)
     }
 }
 

@@ -20,8 +20,8 @@ pub(crate) enum LinkEvent {
     Up(LinkId),
     /// Bytes came in.
     Received(LinkId, Vec<u8>),
-    /// It could not be made, or has ended. Always the last event of a link.
-    Down(LinkId, io::Error),
+    /// The link to this endpoint could not be made, or has ended. Always the last event of a link.
+    Down(LinkId, String, io::Error),
 }
 
 /// A link's handle. Dropping it ends the connection at once.
@@ -38,7 +38,7 @@ impl Link {
             let Err(end) = carry(link, &endpoint, inbox, &events).await;
             tracing::debug!(endpoint, error = %end, "link ended");
             // Nobody listens any more once the client has stopped.
-            let _ = events.send(LinkEvent::Down(link, end)).await;
+            let _ = events.send(LinkEvent::Down(link, endpoint, end)).await;
         });
         Link { outbox, task: task.abort_handle() }
     }

@@ -63,8 +63,15 @@ impl Request {
                 }
                 Some(ClaimEvent::Granted(fence)) => return Ok(Guard { claim, class: self.class, fence, lost }),
                 Some(ClaimEvent::Failed(error)) => {
+                    let reason = claim.handle.lost_now();
                     claim.forget();
-                    return Err(error);
+                    return Err(match (error, reason) {
+                        // The driver keeps no memory of sessions that are over; their handles do.
+                        (AcquireError::Call(CallError::SessionLost(_)), Some(reason)) => {
+                            CallError::SessionLost(reason).into()
+                        }
+                        (error, _) => error,
+                    });
                 }
                 None => return Err(CallError::Stopped.into()),
             }
@@ -276,13 +283,16 @@ impl Guard {
     /// meanwhile. [`CallError::Unavailable`] when no usable cluster confirmed it in time; it is still
     /// tried, and at the latest the session's end frees the key.
     pub async fn release(self) -> Result<(), CallError> {
-        let Guard { claim, .. } = self;
+        let Guard { claim, lost, .. } = self;
         let (reply, answer) = oneshot::channel();
         // Kept to the end: the last handle of a session closes it.
         let handle = claim.handle.clone();
         handle.shared.send(Command::Release { tag: claim.tag, reply })?;
         claim.forget();
-        handle.shared.answer(answer).await
+        match handle.shared.answer(answer).await {
+            Err(CallError::SessionLost(reason)) => Err(CallError::SessionLost(lost_now(&lost).unwrap_or(reason))),
+            end => end,
+        }
     }
 }
 

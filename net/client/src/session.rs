@@ -55,7 +55,7 @@ impl SessionBuilder {
     /// [`CallError::Name`] for a bad tag, [`CallError::Refused`].
     pub async fn open(self) -> Result<Session, CallError> {
         let spec = SessionSpec {
-            ttl: self.ttl,
+            ttl: self.ttl.unwrap_or_default(),
             owner: tag_name("owner", self.owner.as_deref())?,
             incarnation: tag_name("incarnation", self.incarnation.as_deref())?,
         };
@@ -105,14 +105,14 @@ impl Drop for Handle {
 
 /// What the driver has reported so far.
 pub(crate) fn lost_now(lost: &LostReceiver) -> Option<LostReason> {
-    let seen = *lost.borrow();
+    let seen = lost.borrow().clone();
     seen.or_else(|| lost.has_changed().is_err().then_some(LostReason::Stopped))
 }
 
 /// Waits for the driver's report.
 pub(crate) async fn lost(mut lost: LostReceiver) -> LostReason {
     match lost.wait_for(Option::is_some).await {
-        Ok(reason) => reason.unwrap_or(LostReason::Stopped),
+        Ok(reason) => reason.clone().unwrap_or(LostReason::Stopped),
         Err(_) => LostReason::Stopped,
     }
 }

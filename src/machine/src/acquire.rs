@@ -5,7 +5,7 @@ use alloc::string::String;
 
 use palisade_types::limits::TICKET_RANGES_MAX;
 use palisade_types::{
-    Epoch, HolderInfo, Key, Mutant, Name, Outcome, Refusal, Reply, SessionId, Ticket, TransitionKind,
+    Class, Epoch, HolderInfo, Key, Mutant, Name, Outcome, Refusal, Reply, SessionId, Ticket, TransitionKind,
 };
 
 use crate::claims::{Claim, State};
@@ -84,7 +84,7 @@ impl Machine {
     ) -> Result<Reply, (Outcome, Reply)> {
         let refuse = |refusal| Err((Outcome::Refused, Reply::Refused(refusal)));
         let session = self.id(self.sessions.records[owner].opened);
-        if wish.class == palisade_types::Class::Fenced && wish.resource.is_none() {
+        if wish.class == Class::Fenced && wish.resource.is_none() {
             return refuse(Refusal::BadRequest { reason: "a fenced claim names its resource".into() });
         }
         let found = self.locks.find(wish.key);

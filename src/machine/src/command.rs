@@ -7,7 +7,7 @@
 //! ```text
 //! kind u8, then, little-endian, names with a length in two bytes (0: none):
 //! 1 open session  token u128, ttl_ms u32, owner name?, incarnation name?
-//! 2 end session   session, cause u8 (1 closed, 2 expired), silent_ms u64, release_now u32
+//! 2 end session   session, cause u8 (1 closed, 2 expired), silent_ms u64 (closed: 0), release_now u32
 //! 3 sweep         releases u32
 //! 4 acquire       session, ticket u64, flags u8 (1 fenced, 2 wait), key name, resource name?
 //! 5 release       session, ticket u64
@@ -334,10 +334,13 @@ fn get_session(r: &mut Reader<'_>) -> Result<SessionId, DecodeError> {
 fn get_cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
     let code = r.u8()?;
     let silent_ms = r.u64()?;
-    match code {
-        CAUSE_CLOSED => Ok(Cause::Closed),
-        CAUSE_EXPIRED => Ok(Cause::Expired { silent_ms }),
-        other => Err(DecodeError::Unknown { what: "cause", value: other.into() }),
+    match (code, silent_ms) {
+        (CAUSE_CLOSED, 0) => Ok(Cause::Closed),
+        (CAUSE_CLOSED, _) => {
+            Err(DecodeError::Unknown { what: "silence of a closed session", value: silent_ms })
+        }
+        (CAUSE_EXPIRED, _) => Ok(Cause::Expired { silent_ms }),
+        _ => Err(DecodeError::Unknown { what: "cause", value: code.into() }),
     }
 }
 
@@ -439,7 +442,7 @@ mod tests {
                 if let Ok(other) = Command::decode(&bytes) {
                     let mut again = Vec::new();
                     other.encode(&mut again);
-                    assert_eq!(again.len(), bytes.len());
+                    assert_eq!(again, bytes, "no two byte strings are one command");
                     assert_ne!(other, command, "bit {bit}");
                 }
                 bytes[bit / 8] ^= 1 << (bit % 8);

@@ -2,7 +2,7 @@
 //! hash maps and the places of the records.
 
 use palisade_types::hash::Xxh3;
-use palisade_types::{Cause, Class, Name, TransitionKind};
+use palisade_types::{Cause, Class, LogIndex, Name, TransitionKind};
 
 use crate::claims::{List, State};
 use crate::locks::Happened;
@@ -61,7 +61,7 @@ impl Machine {
         d.u64(self.applied.0);
         d.u64(self.locks.epoch_floor.0);
         d.u64(self.sessions.live() as u64);
-        for session in self.sessions.after(palisade_types::LogIndex(0)) {
+        for session in self.sessions.after(LogIndex(0)) {
             self.digest_session(&mut d, session);
         }
         d.u64(self.locks.records.len() as u64);

@@ -50,6 +50,8 @@ pub mod model;
 mod release;
 mod session;
 mod slab;
+#[cfg(test)]
+mod tests;
 mod tickets;
 
 pub use command::{Command, CommandRef};

@@ -1,0 +1,312 @@
+//! What goes in and what comes out.
+
+use ::core::time::Duration;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use palisade_types::{
+    Cause, Class, Fence, HolderInfo, Key, Name, NodeId, Outcome, Refusal, Reply, SessionId, Time,
+};
+use palisade_wire::{RefusedReason, Wait};
+
+macro_rules! handle {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u64);
+    };
+}
+
+handle! {
+    /// A connection, or the attempt at one. Never reused.
+    LinkId
+}
+handle! {
+    /// A session of this client, from the call that opens it. Never reused.
+    SessionHandle
+}
+handle! {
+    /// A claim of this client, from the call that makes it. Never reused.
+    ClaimId
+}
+handle! {
+    /// A read of this client. Never reused.
+    CallId
+}
+
+/// What happened outside.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// The connection asked for by [`Action::Dial`] is made.
+    Connected {
+        /// Which.
+        link: LinkId,
+    },
+    /// The connection could not be made, or is broken.
+    Disconnected {
+        /// Which.
+        link: LinkId,
+    },
+    /// Bytes arrived, cut anywhere.
+    Received {
+        /// On which connection.
+        link: LinkId,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
+    /// Time has passed.
+    Tick,
+}
+
+/// What is to be done outside.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Make a connection; the outcome comes back as an input.
+    Dial {
+        /// Its number.
+        link: LinkId,
+        /// `host:port`.
+        endpoint: String,
+    },
+    /// Close the connection, or give up making it. No more inputs for it are looked at.
+    Hangup {
+        /// Which.
+        link: LinkId,
+    },
+    /// Send bytes.
+    Send {
+        /// On which connection.
+        link: LinkId,
+        /// Whole frames.
+        bytes: Vec<u8>,
+    },
+    /// Tell the application.
+    Event(Event),
+}
+
+/// What a session is to be.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct SessionSpec {
+    /// The TTL asked for; zero takes the server's default.
+    pub ttl: Duration,
+    /// A free tag, such as a host.
+    pub owner: Option<Name>,
+    /// A free tag, such as a pod's uid.
+    pub incarnation: Option<Name>,
+}
+
+/// What is to be acquired.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcquireSpec {
+    /// The key.
+    pub key: Key,
+    /// What the lock is for.
+    pub class: Class,
+    /// What it protects; `Fenced` must say.
+    pub resource: Option<Name>,
+    /// Whether to stand in the queue, and how long, counted from the call.
+    pub wait: Wait,
+}
+
+/// A read. All but `Status` are answered by the leader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadRequest {
+    /// All about a key.
+    Describe {
+        /// Which.
+        key: Key,
+    },
+    /// A page of keys.
+    ListLocks {
+        /// The last key of the page before.
+        after: Option<Key>,
+        /// The most rows wanted.
+        rows: u32,
+    },
+    /// A page of sessions.
+    ListSessions {
+        /// The last session of the page before.
+        after: Option<SessionId>,
+        /// The most rows wanted.
+        rows: u32,
+    },
+    /// What the node connected to says of itself, whichever it is.
+    Status,
+}
+
+/// Why a session, or a claim of it, is over without the caller having wished it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LostReason {
+    /// The cluster says so.
+    Ended(Cause),
+    /// No renewal was acknowledged in time: from now on silence can end the lease elsewhere.
+    DeadlinePassed,
+    /// The caller closed the session.
+    Closed,
+    /// The cluster refuses the session for good.
+    Refused(Refusal),
+    /// The cluster ended this claim alone.
+    Finished(Outcome),
+    /// The session named does not exist, or no longer.
+    NoSession,
+}
+
+/// How a claim ended that was not lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimResult {
+    /// It did not want to wait, and the key was held.
+    Denied {
+        /// By whom; unknown when the answer got lost on the way and was asked for again.
+        holder: Option<Box<HolderInfo>>,
+        /// How many wait.
+        waiting: u32,
+    },
+    /// Its time to wait ran out. It holds nothing.
+    TimedOut,
+    /// Withdrawn by the cluster before a grant. It holds nothing.
+    Cancelled,
+    /// Released as the caller wished.
+    Released,
+    /// Refused for good, or for now when it did not want to wait. It holds nothing.
+    Refused(Refusal),
+}
+
+/// Why a connection was given up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkError {
+    /// It could not be made, or broke.
+    Closed,
+    /// It was not made in time, or the greeting was not answered in time.
+    Timeout,
+    /// The server owed answers and said nothing.
+    Silent,
+    /// What the server sent is not the protocol.
+    Protocol(String),
+    /// The server will not talk.
+    Refused {
+        /// Why.
+        reason: RefusedReason,
+        /// The same for people.
+        text: String,
+    },
+    /// Another cluster answered than the one meant.
+    OtherCluster,
+    /// The node does not lead.
+    NotLeader {
+        /// The leader it knows.
+        leader: Option<NodeId>,
+    },
+}
+
+/// What the application learns.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The session is open and its lease runs.
+    SessionOpened {
+        /// Which.
+        handle: SessionHandle,
+        /// Its id in the cluster.
+        session: SessionId,
+        /// The TTL granted.
+        ttl: Duration,
+        /// Once silent it is gone within this time, without a change of leader.
+        gone_within: Duration,
+        /// The TTL is short: a failover may outlast it.
+        short_ttl: bool,
+    },
+    /// The session could not be opened. A caller that still wants one opens another, with another
+    /// token.
+    SessionFailed {
+        /// Which.
+        handle: SessionHandle,
+        /// Why.
+        reason: LostReason,
+    },
+    /// The open is refused for now, and tried again until the caller closes the session.
+    SessionDelayed {
+        /// Which.
+        handle: SessionHandle,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The session is over. Its claims were reported lost just before.
+    SessionLost {
+        /// Which.
+        handle: SessionHandle,
+        /// Why.
+        reason: LostReason,
+    },
+    /// The session is closed as the caller wished, or was out of reach for so long that its lease
+    /// has run out.
+    SessionClosed {
+        /// Which.
+        handle: SessionHandle,
+    },
+    /// A renewal was acknowledged.
+    Renewed {
+        /// Of which session.
+        handle: SessionHandle,
+        /// Until when it may be believed in, margin taken off.
+        deadline: Time,
+    },
+    /// The claim stands in the queue. Comes again when the connection has changed.
+    ClaimQueued {
+        /// Which.
+        claim: ClaimId,
+        /// How many are ahead of it, the holder not counted.
+        place: u32,
+        /// Who holds the key.
+        holder: Box<HolderInfo>,
+    },
+    /// The claim is refused for now, and tried again.
+    ClaimDelayed {
+        /// Which.
+        claim: ClaimId,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The claim holds its key, as long as its session lives.
+    ClaimGranted {
+        /// Which.
+        claim: ClaimId,
+        /// What to show the resource.
+        fence: Fence,
+    },
+    /// The claim is over.
+    ClaimDone {
+        /// Which.
+        claim: ClaimId,
+        /// How it ended.
+        result: ClaimResult,
+    },
+    /// The claim is over because its session is, or because the cluster says so.
+    ClaimLost {
+        /// Which.
+        claim: ClaimId,
+        /// Why.
+        reason: LostReason,
+    },
+    /// A read is answered, or refused for good.
+    ReadDone {
+        /// Which.
+        call: CallId,
+        /// The answer.
+        result: Result<Box<Reply>, Refusal>,
+    },
+    /// For logs: a server answered the greeting.
+    LinkUp {
+        /// Where it is.
+        endpoint: String,
+        /// Which node.
+        node: NodeId,
+        /// The leader it knows.
+        leader: Option<NodeId>,
+    },
+    /// For logs, and for whoever asks why nothing happens: a connection was given up.
+    LinkDown {
+        /// Where it led.
+        endpoint: String,
+        /// Why.
+        error: LinkError,
+    },
+}

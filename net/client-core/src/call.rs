@@ -1,0 +1,105 @@
+//! Reads: asked until answered, refused for good, or dropped by the caller.
+
+use alloc::boxed::Box;
+use palisade_types::{Refusal, Reply, RequestId, Time};
+use palisade_wire::Request;
+
+use crate::api::{CallId, Event, ReadRequest};
+use crate::core::Core;
+use crate::net::What;
+use crate::session::retry_after;
+use crate::timers::Item;
+
+/// A read that is not answered yet.
+#[derive(Debug)]
+pub(crate) struct Call {
+    request_body: Request,
+    /// On its way on the present connection.
+    pub(crate) request: Option<RequestId>,
+    retry_at: Time,
+    attempts: u32,
+    timer: Time,
+}
+
+impl Call {
+    pub(crate) fn needs_leader(&self) -> bool {
+        self.request_body != Request::Status
+    }
+}
+
+impl Core {
+    /// Reads. The call is repeated until it is answered or refused for good; a caller that no longer
+    /// waits says so with [`Core::drop_call`].
+    pub fn read(&mut self, now: Time, request: ReadRequest) -> CallId {
+        self.run_timers(now);
+        let request_body = match request {
+            ReadRequest::Describe { key } => Request::Describe { key },
+            ReadRequest::ListLocks { after, rows } => Request::ListLocks { after, rows },
+            ReadRequest::ListSessions { after, rows } => Request::ListSessions { after, rows },
+            ReadRequest::Status => Request::Status,
+        };
+        let id = CallId(self.new_handle());
+        let call = Call { request_body, request: None, retry_at: now, attempts: 0, timer: Time::FAR };
+        self.calls.insert(id, call);
+        self.wanting.push_back(Item::Call(id));
+        self.settle(now);
+        id
+    }
+
+    /// Forgets a read; its answer is not reported any more.
+    pub fn drop_call(&mut self, call: CallId) {
+        if let Some(mut gone) = self.calls.remove(&call) {
+            self.timers.set(Item::Call(call), &mut gone.timer, Time::FAR);
+        }
+    }
+
+    pub(crate) fn call_send(&mut self, now: Time, id: CallId) {
+        let leader = self.leader_link();
+        let Some(call) = self.calls.get(&id) else { return };
+        if call.request.is_some() || call.retry_at > now || (call.needs_leader() && !leader) {
+            return;
+        }
+        let body = call.request_body.clone();
+        let request = self.send(now, What::Call(id), &body);
+        if let Some(call) = self.calls.get_mut(&id) {
+            call.request = Some(request);
+        }
+    }
+
+    pub(crate) fn call_reply(&mut self, id: CallId, reply: Reply) -> bool {
+        let Some(call) = self.calls.get(&id) else { return true };
+        let fits = matches!(
+            (&call.request_body, &reply),
+            (Request::Describe { .. }, Reply::Described { .. })
+                | (Request::ListLocks { .. }, Reply::Locks { .. })
+                | (Request::ListSessions { .. }, Reply::Sessions { .. })
+                | (Request::Status, Reply::Status(_))
+        );
+        if fits {
+            self.drop_call(id);
+            self.event(Event::ReadDone { call: id, result: Ok(Box::new(reply)) });
+        }
+        fits
+    }
+
+    pub(crate) fn call_refused(&mut self, now: Time, id: CallId, refusal: Refusal) {
+        if refusal.is_final() {
+            if self.calls.contains_key(&id) {
+                self.drop_call(id);
+                self.event(Event::ReadDone { call: id, result: Err(refusal) });
+            }
+            return;
+        }
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        call.request = None;
+        call.retry_at = now + retry_after(&refusal, call.attempts, &self.config, &mut self.rng);
+        call.attempts += 1;
+        self.timers.set(Item::Call(id), &mut call.timer, call.retry_at);
+    }
+
+    pub(crate) fn call_due(&mut self, _now: Time, id: CallId) {
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        self.timers.set(Item::Call(id), &mut call.timer, Time::FAR);
+        self.wanting.push_back(Item::Call(id));
+    }
+}

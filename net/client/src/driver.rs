@@ -1,0 +1,383 @@
+//! The task behind a client: turns the core's actions into connections and answers, and gives it
+//! what arrives and what time it is.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade_client_core::{
+    Action, CallId, ClaimId, ClaimResult, Core, CoreConfig, Event, Input, LinkId, SessionHandle, margin,
+};
+use palisade_types::{Reply, SessionToken};
+use rustix::rand::{GetRandomFlags, getrandom};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::client::Trouble;
+use crate::clock::{self, Alarm};
+use crate::command::{ClaimEvent, Command, Lease, LostSender, Opened, Tag};
+use crate::config::ClientConfig;
+use crate::error::{AcquireError, CallError, ConnectError, LostReason};
+use crate::link::{Link, LinkEvent};
+
+/// Commands and link events taken in one turn before the core's actions are carried out.
+const TURN: usize = 256;
+/// Link events that may wait; beyond them the connection is not read.
+const LINK_EVENTS: usize = 64;
+/// How long the task goes on, once nobody holds a handle, to bring closes and releases home.
+const LINGER: Duration = Duration::from_secs(5);
+
+type Answer<T> = oneshot::Sender<Result<T, CallError>>;
+
+struct SessionEntry {
+    tag: Tag,
+    lease: Arc<Lease>,
+    lost: LostSender,
+    opening: Option<Answer<Opened>>,
+    closing: Option<Answer<()>>,
+    ttl: Duration,
+}
+
+struct ClaimEntry {
+    tag: Tag,
+    events: mpsc::UnboundedSender<ClaimEvent>,
+    lost: LostSender,
+    releasing: Option<Answer<()>>,
+}
+
+/// See the module.
+pub(crate) struct Driver {
+    core: Core,
+    alarm: Alarm,
+    orders: mpsc::UnboundedReceiver<Command>,
+    events_in: mpsc::Sender<LinkEvent>,
+    events: mpsc::Receiver<LinkEvent>,
+    links: HashMap<LinkId, Link>,
+    session_tags: HashMap<Tag, SessionHandle>,
+    sessions: HashMap<SessionHandle, SessionEntry>,
+    claim_tags: HashMap<Tag, ClaimId>,
+    claims: HashMap<ClaimId, ClaimEntry>,
+    calls: HashMap<CallId, Answer<Reply>>,
+    trouble: Trouble,
+    /// Nobody holds a handle any more.
+    alone: bool,
+}
+
+/// What woke the task.
+enum Woken {
+    Order(Command),
+    Link(LinkEvent),
+    Alarm,
+    /// Nobody holds a handle any more.
+    Alone,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        config: &ClientConfig,
+        orders: mpsc::UnboundedReceiver<Command>,
+        trouble: Trouble,
+    ) -> Result<Driver, ConnectError> {
+        let core_config = CoreConfig {
+            endpoints: config.endpoints.clone(),
+            cluster: config.cluster,
+            dial_timeout: config.dial_timeout,
+            silence_timeout: config.silence_timeout,
+            backoff_min: config.backoff_min,
+            backoff_max: config.backoff_max,
+        };
+        let core = Core::new(core_config, u64::from_le_bytes(random()?), clock::now())
+            .map_err(|e| ConnectError::Config(e.to_string()))?;
+        let (events_in, events) = mpsc::channel(LINK_EVENTS);
+        Ok(Driver {
+            core,
+            alarm: Alarm::new()?,
+            orders,
+            events_in,
+            events,
+            links: HashMap::new(),
+            session_tags: HashMap::new(),
+            sessions: HashMap::new(),
+            claim_tags: HashMap::new(),
+            claims: HashMap::new(),
+            calls: HashMap::new(),
+            trouble,
+            alone: false,
+        })
+    }
+
+    /// Runs until nobody holds a handle, and a little longer to say goodbye.
+    pub(crate) async fn run(mut self) {
+        loop {
+            match self.next().await {
+                Ok(Woken::Alone) => break,
+                Ok(woken) => self.turn(woken),
+                // Without a clock nothing can be promised: every guard is lost with this task.
+                Err(error) => return tracing::error!(%error, "the timer failed; the client stops"),
+            }
+        }
+        let goodbye = async {
+            while !self.core.is_idle() {
+                match self.next().await {
+                    Ok(Woken::Alone) | Err(_) => return,
+                    Ok(woken) => self.turn(woken),
+                }
+            }
+        };
+        // Whatever is not brought home by then ends with its session.
+        let _ = tokio::time::timeout(LINGER, goodbye).await;
+    }
+
+    async fn next(&mut self) -> io::Result<Woken> {
+        self.alarm.set(self.core.next_deadline())?;
+        tokio::select! {
+            // Deadlines first: after a stop, lost guards must know before anything else happens.
+            biased;
+            rung = self.alarm.rung() => rung.map(|()| Woken::Alarm),
+            Some(event) = self.events.recv() => Ok(Woken::Link(event)),
+            order = self.orders.recv(), if !self.alone => match order {
+                Some(order) => Ok(Woken::Order(order)),
+                None => {
+                    self.alone = true;
+                    Ok(Woken::Alone)
+                }
+            },
+        }
+    }
+
+    /// Takes what woke us and what else is there, then does what the core says.
+    fn turn(&mut self, woken: Woken) {
+        match woken {
+            Woken::Alarm => self.core.handle(clock::now(), Input::Tick),
+            Woken::Link(event) => self.link_event(event),
+            Woken::Order(order) => self.order(order),
+            Woken::Alone => (),
+        }
+        for _ in 0..TURN {
+            if let Ok(event) = self.events.try_recv() {
+                self.link_event(event);
+            } else if let Ok(order) = self.orders.try_recv() {
+                self.order(order);
+            } else {
+                break;
+            }
+        }
+        while let Some(action) = self.core.poll_action() {
+            self.perform(action);
+        }
+    }
+
+    fn link_event(&mut self, event: LinkEvent) {
+        let now = clock::now();
+        match event {
+            LinkEvent::Up(link) => self.core.handle(now, Input::Connected { link }),
+            LinkEvent::Received(link, bytes) => self.core.handle(now, Input::Received { link, bytes: &bytes }),
+            LinkEvent::Down(link, endpoint, error) => {
+                if self.links.remove(&link).is_some() {
+                    self.trouble.note(format!("{endpoint}: {error}"));
+                    self.core.handle(now, Input::Disconnected { link });
+                }
+            }
+        }
+    }
+
+    fn order(&mut self, order: Command) {
+        let now = clock::now();
+        match order {
+            Command::Open { tag, spec, lease, lost, reply } => {
+                let Ok(token) = random() else {
+                    let _ = reply.send(Err(CallError::Stopped));
+                    return;
+                };
+                let handle = self.core.open_session(now, spec, SessionToken(u128::from_le_bytes(token)));
+                let opening = Some(reply);
+                let entry = SessionEntry { tag, lease, lost, opening, closing: None, ttl: Duration::ZERO };
+                self.session_tags.insert(tag, handle);
+                self.sessions.insert(handle, entry);
+            }
+            Command::Close { tag, reply } => self.close(tag, reply),
+            Command::Acquire { session, tag, spec, events, lost } => {
+                let Some(handle) = self.session_tags.get(&session) else {
+                    let gone = CallError::SessionLost(LostReason::Closed);
+                    let _ = events.send(ClaimEvent::Failed(gone.into()));
+                    return;
+                };
+                let claim = self.core.acquire(now, *handle, spec);
+                self.claim_tags.insert(tag, claim);
+                self.claims.insert(claim, ClaimEntry { tag, events, lost, releasing: None });
+            }
+            Command::Release { tag, reply } => match self.claim_tags.get(&tag) {
+                Some(claim) => {
+                    if let Some(entry) = self.claims.get_mut(claim) {
+                        entry.releasing = Some(reply);
+                    }
+                    self.core.release(now, *claim);
+                }
+                None => {
+                    // It was lost, and its guard knows why.
+                    let _ = reply.send(Err(CallError::SessionLost(LostReason::Closed)));
+                }
+            },
+            Command::Abandon { tag } => {
+                if let Some(claim) = self.claim_tags.remove(&tag) {
+                    self.claims.remove(&claim);
+                    self.core.abandon(now, claim);
+                }
+            }
+            Command::Read { request, reply } => {
+                let call = self.core.read(now, request);
+                self.calls.insert(call, reply);
+            }
+        }
+    }
+
+    fn close(&mut self, tag: Tag, reply: Option<Answer<()>>) {
+        let Some(handle) = self.session_tags.get(&tag) else {
+            if let Some(reply) = reply {
+                let _ = reply.send(Ok(()));
+            }
+            return;
+        };
+        if let Some(entry) = self.sessions.get_mut(handle) {
+            entry.lease.void();
+            entry.closing = reply.or(entry.closing.take());
+        }
+        self.core.close_session(clock::now(), *handle);
+    }
+
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Dial { link, endpoint } => {
+                self.links.insert(link, Link::start(link, endpoint, self.events_in.clone()));
+            }
+            Action::Hangup { link } => {
+                self.links.remove(&link);
+            }
+            Action::Send { link, bytes } => {
+                if let Some(link) = self.links.get(&link) {
+                    link.send(bytes);
+                }
+            }
+            Action::Event(event) => self.event(event),
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::SessionOpened { handle, session, ttl, gone_within, short_ttl } => {
+                let Some(entry) = self.sessions.get_mut(&handle) else { return };
+                entry.ttl = ttl;
+                if let Some(deadline) = self.core.deadline(handle) {
+                    entry.lease.extend(deadline, deadline + margin(ttl));
+                }
+                if let Some(reply) = entry.opening.take() {
+                    // Nobody waits any more? Then the close is already on its way to us.
+                    let _ = reply.send(Ok(Opened { session, ttl, gone_within, short_ttl }));
+                }
+            }
+            Event::Renewed { handle, deadline } => {
+                if let Some(entry) = self.sessions.get(&handle).filter(|e| e.closing.is_none()) {
+                    entry.lease.extend(deadline, deadline + margin(entry.ttl));
+                }
+            }
+            Event::SessionDelayed { refusal, .. } | Event::ClaimDelayed { refusal, .. } => {
+                self.trouble.note(refusal.to_string());
+            }
+            Event::SessionFailed { handle, reason } | Event::SessionLost { handle, reason } => {
+                self.session_over(handle, LostReason::of_core(reason));
+            }
+            Event::SessionClosed { handle } => self.session_over(handle, LostReason::Closed),
+            Event::ReadDone { call, result } => {
+                if let Some(reply) = self.calls.remove(&call) {
+                    let _ = reply.send(result.map(|r| *r).map_err(CallError::Refused));
+                }
+            }
+            Event::LinkUp { endpoint, node, leader } => {
+                tracing::debug!(endpoint, %node, ?leader, "connected");
+            }
+            Event::LinkDown { endpoint, error } => {
+                tracing::debug!(endpoint, ?error, "disconnected");
+                self.trouble.note_link(&endpoint, &error);
+            }
+            Event::ClaimQueued { claim, place, holder } => {
+                if let Some(entry) = self.claims.get(&claim) {
+                    let _ = entry.events.send(ClaimEvent::Queued { place, holder });
+                }
+            }
+            Event::ClaimGranted { claim, fence } => {
+                if let Some(entry) = self.claims.get(&claim) {
+                    // Nobody waits any more? Then the claim's abandoning is already on its way to us.
+                    let _ = entry.events.send(ClaimEvent::Granted(fence));
+                }
+            }
+            Event::ClaimDone { claim, result } => self.claim_done(claim, result),
+            Event::ClaimLost { claim, reason } => self.claim_lost(claim, LostReason::of_core(reason)),
+        }
+    }
+
+    fn session_over(&mut self, handle: SessionHandle, reason: LostReason) {
+        let Some(mut entry) = self.sessions.remove(&handle) else { return };
+        self.session_tags.remove(&entry.tag);
+        match reason {
+            LostReason::DeadlinePassed => entry.lease.miss(),
+            _ => entry.lease.void(),
+        }
+        if let Some(reply) = entry.opening.take() {
+            let error = match &reason {
+                LostReason::Refused(refusal) => CallError::Refused(refusal.clone()),
+                other => CallError::SessionLost(other.clone()),
+            };
+            let _ = reply.send(Err(error));
+        }
+        if let Some(reply) = entry.closing.take() {
+            let _ = reply.send(match &reason {
+                LostReason::Closed => Ok(()),
+                other => Err(CallError::SessionLost(other.clone())),
+            });
+        }
+        entry.lost.send_replace(Some(reason));
+    }
+
+    fn claim_done(&mut self, claim: ClaimId, result: ClaimResult) {
+        let Some(mut entry) = self.claims.remove(&claim) else { return };
+        self.claim_tags.remove(&entry.tag);
+        if let Some(reply) = entry.releasing.take() {
+            let _ = reply.send(match result {
+                ClaimResult::Refused(refusal) => Err(CallError::Refused(refusal)),
+                _ => Ok(()),
+            });
+            return;
+        }
+        let error = match result {
+            ClaimResult::Denied { holder, waiting } => AcquireError::Held { holder, waiting },
+            ClaimResult::TimedOut | ClaimResult::Cancelled | ClaimResult::Released => AcquireError::TimedOut,
+            ClaimResult::Refused(refusal) => CallError::Refused(refusal).into(),
+        };
+        let _ = entry.events.send(ClaimEvent::Failed(error));
+    }
+
+    fn claim_lost(&mut self, claim: ClaimId, reason: LostReason) {
+        let Some(mut entry) = self.claims.remove(&claim) else { return };
+        self.claim_tags.remove(&entry.tag);
+        let error = CallError::SessionLost(reason.clone());
+        if let Some(reply) = entry.releasing.take() {
+            let _ = reply.send(Err(error.clone()));
+        }
+        let _ = entry.events.send(ClaimEvent::Failed(error.into()));
+        entry.lost.send_replace(Some(reason));
+    }
+}
+
+/// Random bytes of the kernel.
+fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
+            Ok(n) => filled += n,
+            Err(rustix::io::Errno::INTR) => (),
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(bytes)
+}

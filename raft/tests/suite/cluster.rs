@@ -1,0 +1,385 @@
+//! A cluster in memory: nodes, their disks, and the wire between them. Nothing moves by itself.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use palisade_raft::{
+    Config, Message, NotLeader, Persist, PersistNumber, Raft, Restored, Role, RoleChange, Round, RoundError,
+    RoundId, Status,
+};
+use palisade_types::{Block, BlockBuilder, HardState, LogIndex, NodeId, ShardId, Term, Time};
+
+use crate::judge::Judge;
+
+/// What survives a crash.
+#[derive(Clone, Default)]
+pub(crate) struct Disk {
+    pub(crate) hard_state: HardState,
+    pub(crate) blocks: Vec<Block>,
+}
+
+impl Disk {
+    pub(crate) fn perform(&mut self, persist: &Persist) {
+        if let Some(hard_state) = persist.hard_state {
+            assert!(hard_state.term >= self.hard_state.term, "the durable term went back");
+            self.hard_state = hard_state;
+        }
+        if let Some(keep) = persist.truncate_after {
+            self.blocks.retain(|b| b.last() <= keep);
+        }
+        for block in &persist.blocks {
+            let last = self.blocks.last().map_or(LogIndex(0), Block::last);
+            assert_eq!(block.first(), last.next(), "blocks reach the disk without a gap");
+            assert!(block.term() <= self.hard_state.term, "a block is durable before its term");
+            self.blocks.push(block.clone());
+        }
+    }
+}
+
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) config: Config,
+    pub(crate) raft: Raft,
+    pub(crate) disk: Disk,
+    pub(crate) pending: VecDeque<Persist>,
+    pub(crate) applied: Vec<Block>,
+    pub(crate) confirmed: Option<RoundId>,
+}
+
+impl Node {
+    /// The log in memory, as far as it was handed out: the disk with all pending persists done.
+    pub(crate) fn memory(&self) -> Vec<Block> {
+        let mut disk = self.disk.clone();
+        for persist in &self.pending {
+            disk.perform(persist);
+        }
+        disk.blocks
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Packet {
+    pub(crate) from: NodeId,
+    pub(crate) to: NodeId,
+    pub(crate) message: Message,
+}
+
+pub(crate) struct Cluster {
+    pub(crate) now: Time,
+    pub(crate) nodes: BTreeMap<NodeId, Node>,
+    pub(crate) wire: Vec<Packet>,
+    pub(crate) judge: Judge,
+    pub(crate) trace: Vec<String>,
+    boots: u64,
+    seed: u64,
+}
+
+/// A log with one block of one command for each term given. Equal prefixes give equal blocks.
+pub(crate) fn log_of_terms(terms: &[u64]) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    for &term in terms {
+        let mut builder = BlockBuilder::new();
+        builder.push(|bytes| bytes.extend_from_slice(b"old"));
+        let last = blocks.last();
+        blocks.push(builder.seal(palisade_types::block::Seal {
+            shard: ShardId(0),
+            term: Term(term),
+            first: last.map_or(LogIndex(1), |b| b.last().next()),
+            clock_ms: 0,
+            prev_chain: last.map_or(0, Block::chain),
+        }));
+    }
+    blocks
+}
+
+impl Cluster {
+    /// A cluster whose nodes start with these logs; each is in the term of its last block.
+    pub(crate) fn with_logs(logs: &[&[u64]], seed: u64, adjust: impl Fn(&mut Config)) -> Cluster {
+        let voters: Vec<NodeId> = (1..=logs.len() as u32).map(NodeId).collect();
+        let mut cluster = Cluster {
+            now: Time::from_millis(1000),
+            nodes: BTreeMap::new(),
+            wire: Vec::new(),
+            judge: Judge::default(),
+            trace: Vec::new(),
+            boots: 0,
+            seed,
+        };
+        for (&id, terms) in voters.iter().zip(logs) {
+            let mut config = Config::new(id, ShardId(0), voters.clone());
+            adjust(&mut config);
+            let term = Term(terms.last().copied().unwrap_or(0));
+            let hard_state = HardState { term, ..HardState::default() };
+            let disk = Disk { hard_state, blocks: log_of_terms(terms) };
+            let raft = cluster.boot(&config, &disk);
+            let node = Node {
+                id,
+                config,
+                raft,
+                disk,
+                pending: VecDeque::new(),
+                applied: Vec::new(),
+                confirmed: None,
+            };
+            cluster.nodes.insert(id, node);
+        }
+        cluster
+    }
+
+    pub(crate) fn new(size: usize) -> Cluster {
+        Cluster::with_logs(&vec![&[][..]; size], 1, |_| ())
+    }
+
+    fn boot(&mut self, config: &Config, disk: &Disk) -> Raft {
+        self.boots += 1;
+        let restored = Restored { hard_state: disk.hard_state, blocks: disk.blocks.clone() };
+        let seed = self.seed.wrapping_mul(1_000_003) + self.boots;
+        Raft::new(config.clone(), restored, seed, self.now).expect("a valid configuration")
+    }
+
+    pub(crate) fn node(&mut self, id: u32) -> &mut Node {
+        self.nodes.get_mut(&NodeId(id)).expect("a node of the cluster")
+    }
+
+    pub(crate) fn status(&self, id: u32) -> Status {
+        self.nodes[&NodeId(id)].raft.status()
+    }
+
+    pub(crate) fn ids(&self) -> Vec<u32> {
+        self.nodes.keys().map(|n| n.0).collect()
+    }
+
+    fn note(&mut self, line: String) {
+        self.trace.push(line);
+    }
+
+    /// Takes what a node hands out: messages onto the wire, persists into its queue.
+    pub(crate) fn ready(&mut self, id: u32) -> bool {
+        let mut any = false;
+        while self.node(id).raft.has_ready() {
+            any = true;
+            let node = self.node(id);
+            let ready = node.raft.take_ready();
+            node.raft.check();
+            let (from, before) = (node.id, node.applied.len());
+            for (to, message) in ready.messages {
+                self.judge.on_send(&self.nodes[&from], to, &message);
+                self.note(format!("  {from} sends {to} {}", show(&message)));
+                self.wire.push(Packet { from, to, message });
+            }
+            if let Some(persist) = ready.persist {
+                self.note(format!("  {from} persists {}", show_persist(&persist)));
+                self.node(id).pending.push_back(persist);
+            }
+            if let Some(RoleChange { role, term, leader }) = ready.role_change {
+                self.judge.on_role(&self.nodes[&from], role, term);
+                let leader = leader.map_or_else(|| "none".into(), |l| l.to_string());
+                self.note(format!("  {from} is {role:?} in term {term}, leader {leader}"));
+            }
+            if !ready.committed.is_empty() {
+                let disks: Vec<&Disk> = self.nodes.values().map(|n| &n.disk).collect();
+                self.judge.on_committed(&ready.committed, before, &disks);
+                self.note(format!("  {from} applies {}", show_blocks(&ready.committed)));
+                self.node(id).applied.extend(ready.committed);
+            }
+            if let Some(id_of_round) = ready.confirmed {
+                self.judge.on_confirmed(from, id_of_round);
+                self.note(format!("  {from} confirms round {}.{}", id_of_round.term, id_of_round.counter));
+                self.node(id).confirmed = Some(id_of_round);
+            }
+        }
+        any
+    }
+
+    /// The disk of a node finishes its oldest persists.
+    pub(crate) fn persist(&mut self, id: u32, count: usize) -> bool {
+        let now = self.now;
+        let node = self.node(id);
+        let mut done = PersistNumber(0);
+        for _ in 0..count.min(node.pending.len()) {
+            let persist = node.pending.pop_front().expect("counted");
+            node.disk.perform(&persist);
+            done = persist.number;
+        }
+        if done == PersistNumber(0) {
+            return false;
+        }
+        node.raft.on_persisted(now, done);
+        node.raft.check();
+        self.note(format!("  {id} has persisted {done}"));
+        true
+    }
+
+    /// Delivers one packet.
+    pub(crate) fn deliver(&mut self, packet: Packet) {
+        let now = self.now;
+        let node = self.node(packet.to.0);
+        node.raft.step(now, packet.from, packet.message);
+        node.raft.check();
+    }
+
+    /// Takes the packets of one link, or all, off the wire.
+    pub(crate) fn take_packets(&mut self, from: Option<u32>, to: Option<u32>) -> Vec<Packet> {
+        let taken = |p: &Packet| from.is_none_or(|f| p.from.0 == f) && to.is_none_or(|t| p.to.0 == t);
+        let (take, keep) = std::mem::take(&mut self.wire).into_iter().partition(taken);
+        self.wire = keep;
+        take
+    }
+
+    pub(crate) fn tick(&mut self, id: u32) {
+        let now = self.now;
+        let node = self.node(id);
+        node.raft.tick(now);
+        node.raft.check();
+        let next = node.raft.next_deadline();
+        assert!(next > now, "node {id} has just done what is due at {next}");
+    }
+
+    /// Lets a node's next deadline come; only this node notices.
+    pub(crate) fn run_to_deadline(&mut self, id: u32) {
+        let deadline = self.node(id).raft.next_deadline();
+        self.now = self.now.max(deadline);
+        self.tick(id);
+    }
+
+    /// Loses what was not persisted and starts again from the disk.
+    pub(crate) fn restart(&mut self, id: u32) {
+        let (config, disk) = (self.node(id).config.clone(), self.node(id).disk.clone());
+        let raft = self.boot(&config, &disk);
+        let node = self.node(id);
+        node.raft = raft;
+        node.pending.clear();
+        node.applied.clear();
+        node.confirmed = None;
+        node.raft.check();
+    }
+
+    /// Until nothing moves: everything handed out, persisted and delivered among these nodes;
+    /// packets of others are lost.
+    pub(crate) fn settle(&mut self, among: &[u32]) {
+        for _ in 0..10_000 {
+            let mut moved = false;
+            for &id in among {
+                moved |= self.ready(id);
+                moved |= self.persist(id, usize::MAX);
+            }
+            for packet in self.take_packets(None, None) {
+                if among.contains(&packet.to.0) && among.contains(&packet.from.0) {
+                    moved = true;
+                    self.deliver(packet);
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+        panic!("the cluster does not come to rest");
+    }
+
+    /// Time passes among these nodes, each acting when it is due, with a perfect network.
+    pub(crate) fn run(&mut self, among: &[u32], millis: u64) {
+        let end = Time(self.now.0 + millis * 1_000_000);
+        loop {
+            self.settle(among);
+            let next = among.iter().map(|&id| self.node(id).raft.next_deadline()).min().expect("a node");
+            if next > end {
+                self.now = end;
+                return;
+            }
+            self.now = self.now.max(next);
+            for &id in among {
+                if self.node(id).raft.next_deadline() <= self.now {
+                    self.tick(id);
+                }
+            }
+        }
+    }
+
+    /// Makes a node leader of these nodes.
+    pub(crate) fn elect(&mut self, id: u32, among: &[u32]) {
+        self.now = Time(self.now.0 + 3_000_000_000);
+        self.tick(id);
+        self.settle(among);
+        assert_eq!(self.status(id).role, Role::Leader, "node {id} leads");
+    }
+
+    pub(crate) fn propose(&mut self, id: u32, text: &str) -> Result<Block, NotLeader> {
+        let clock_ms = self.now.as_millis();
+        let mut builder = BlockBuilder::new();
+        builder.push(|bytes| bytes.extend_from_slice(text.as_bytes()));
+        let result = self.node(id).raft.propose(builder, clock_ms);
+        self.node(id).raft.check();
+        result
+    }
+
+    pub(crate) fn round(&mut self, id: u32) -> Result<Round, RoundError> {
+        let now = self.now;
+        let round = self.node(id).raft.start_round(now)?;
+        self.judge.on_round(NodeId(id), round);
+        self.node(id).raft.check();
+        Ok(round)
+    }
+
+    /// The nodes that believe they lead.
+    pub(crate) fn leaders(&self) -> Vec<u32> {
+        let leads = |n: &&Node| n.raft.status().role == Role::Leader;
+        self.nodes.values().filter(leads).map(|n| n.id.0).collect()
+    }
+}
+
+fn show_blocks(blocks: &[Block]) -> String {
+    let show = |b: &Block| match b.count() {
+        1 => format!("{}@{}", b.last(), b.term()),
+        _ => format!("{}-{}@{}", b.first(), b.last(), b.term()),
+    };
+    let all: Vec<String> = blocks.iter().map(show).collect();
+    format!("[{}]", all.join(" "))
+}
+
+fn show_persist(persist: &Persist) -> String {
+    let mut out = persist.number.to_string();
+    if let Some(HardState { term, vote, commit }) = persist.hard_state {
+        let vote = vote.map_or_else(|| "none".into(), |v| v.to_string());
+        out += &format!(" hard(term {term} vote {vote} commit {commit})");
+    }
+    if let Some(keep) = persist.truncate_after {
+        out += &format!(" keep({keep})");
+    }
+    if !persist.blocks.is_empty() {
+        out += &format!(" {}", show_blocks(&persist.blocks));
+    }
+    out
+}
+
+/// A message in one line; positions are written index@term.
+pub(crate) fn show(message: &Message) -> String {
+    use palisade_raft::AppendResult::{Accepted, Rejected};
+    match message {
+        Message::PreVote(m) => format!("PreVote term {} last {}@{}", m.term, m.last_index, m.last_term),
+        Message::PreVoteReply(m) => {
+            format!("PreVoteReply term {} asked {} {}", m.term, m.asked, if m.granted { "yes" } else { "no" })
+        }
+        Message::Vote(m) => format!("Vote term {} last {}@{}", m.term, m.last_index, m.last_term),
+        Message::VoteReply(m) => {
+            format!("VoteReply term {} {}", m.term, if m.granted { "yes" } else { "no" })
+        }
+        Message::Append(m) => format!(
+            "Append term {} prev {}@{} commit {} round {} {}",
+            m.term,
+            m.prev_index,
+            m.prev_term,
+            m.commit,
+            m.round,
+            show_blocks(&m.blocks)
+        ),
+        Message::AppendReply(m) => match m.result {
+            Accepted { verified, durable } => format!(
+                "AppendReply term {} round {} accepted verified {verified} durable {durable}",
+                m.term, m.round
+            ),
+            Rejected { prev_index, hint_index, hint_term } => format!(
+                "AppendReply term {} round {} rejected {prev_index} hint {hint_index}@{hint_term}",
+                m.term, m.round
+            ),
+        },
+    }
+}

@@ -1,0 +1,9 @@
+//! Tests of the Raft crate from outside: rules of the paper, scripted scenarios, quorum arithmetic,
+//! and random schedules, all on one small cluster in memory.
+
+mod cluster;
+mod judge;
+mod paper;
+mod quorum;
+mod random;
+mod script;

@@ -1,0 +1,197 @@
+//! Random sequences of commands: machine, twin and model must agree on every effect and every read.
+
+use super::*;
+use palisade_types::Rng;
+use std::collections::BTreeMap;
+use std::string::String;
+
+/// What a world is like: how many of everything, and how often what is done.
+struct Shape {
+    limits: ClusterLimits,
+    tokens: u64,
+    keys: u64,
+    commands: u64,
+    /// Of a thousand commands, how many end a session.
+    ends: u64,
+    /// Whether tickets are mostly new, rather than drawn again and again.
+    fresh: bool,
+}
+
+struct Run {
+    world: World,
+    rng: Rng,
+    keys: Vec<Key>,
+    /// Every session ever opened, with the next ticket it would draw.
+    sessions: Vec<(SessionId, u64)>,
+    reached: BTreeMap<String, u64>,
+}
+
+impl Run {
+    fn session(&mut self) -> usize {
+        let n = self.sessions.len() as u64;
+        let recent = if self.rng.per_mille(900) { n.min(12) } else { n };
+        (n - 1 - self.rng.below(recent)) as usize
+    }
+
+    fn command(&mut self, shape: &Shape) -> Command {
+        let rng = &mut self.rng;
+        if self.sessions.is_empty() || rng.per_mille(60) {
+            let tags =
+                |rng: &mut Rng| rng.per_mille(500).then(|| name(["x", "yy", "zzz"][rng.below(3) as usize]));
+            let token = SessionToken(u128::from(rng.below(shape.tokens)));
+            let ttl_ms = [0, 500, 40_000, 3][(rng.below(1000) / 300) as usize];
+            return Command::OpenSession { token, ttl_ms, owner: tags(rng), incarnation: tags(rng) };
+        }
+        if rng.per_mille(30) {
+            return Command::Sweep { releases: rng.below(4) as u32 };
+        }
+        let at = self.session();
+        let (session, next) = self.sessions[at];
+        let rng = &mut self.rng;
+        if rng.per_mille(shape.ends) {
+            let silent_ms = rng.below(9_000);
+            let cause = if rng.per_mille(300) { Cause::Closed } else { Cause::Expired { silent_ms } };
+            let release_now = [0, 1, 2, 50, 60][rng.below(5) as usize];
+            return Command::EndSession { session, cause, release_now };
+        }
+        let low = if shape.fresh { next.saturating_sub(3) } else { u64::from(!rng.per_mille(20)) };
+        let ticket = if rng.per_mille(400) { next } else { rng.between(low.min(next), next + 1) };
+        if ticket == next {
+            self.sessions[at].1 += 1;
+        }
+        let ticket = Ticket(ticket);
+        match rng.below(10) {
+            0..=5 => {
+                let key = self.keys[rng.below(shape.keys) as usize].clone();
+                let class = if rng.per_mille(150) { Class::Fenced } else { Class::Advisory };
+                let resource = rng.per_mille(300).then(|| name(["db", "bucket"][rng.below(2) as usize]));
+                Command::Acquire { session, ticket, key, class, resource, wait: rng.per_mille(700) }
+            }
+            6 | 7 => Command::Release { session, ticket },
+            _ => Command::Cancel { session, ticket, timeout: rng.per_mille(500) },
+        }
+    }
+
+    fn note(&mut self, effects: &[Effect]) {
+        for effect in effects {
+            if let Effect::SessionOpened { session, .. } = effect {
+                self.sessions.push((*session, 1));
+            }
+            let text = std::format!("{effect:?}");
+            let mut words = text.split([' ', '(', '{']).filter(|w| !w.is_empty());
+            let mut kind = String::from(words.next().unwrap_or(""));
+            for _ in 0..2 {
+                if matches!(kind.rsplit(' ').next(), Some("Reply" | "Refused")) {
+                    kind = std::format!("{kind} {}", words.next().unwrap_or(""));
+                }
+            }
+            *self.reached.entry(kind).or_insert(0) += 1;
+        }
+    }
+}
+
+/// Runs one world; returns how often each kind of effect was seen.
+fn run(seed: u64, shape: &Shape) -> BTreeMap<String, u64> {
+    let keys: Vec<Key> = (0..shape.keys).map(|n| name(&std::format!("key {n}"))).collect();
+    let world = World::with(shape.limits);
+    let mut run = Run { world, rng: Rng::new(seed), keys, sessions: Vec::new(), reached: BTreeMap::new() };
+    for n in 0..shape.commands {
+        let command = run.command(shape);
+        run.world.clock_ms += run.rng.below(50);
+        let effects = run.world.apply(&command);
+        run.note(&effects);
+        run.world.machine.check();
+        if run.world.machine.backlog_len() > 0 {
+            *run.reached.entry("backlog".into()).or_insert(0) += 1;
+        }
+        if n % 16 == 0 || n + 1 == shape.commands {
+            run.world.compare(&run.keys);
+            compare_claims(&run);
+        }
+    }
+    *run.reached.entry("floor".into()).or_insert(0) += run.world.machine.epoch_floor().0;
+    run.reached
+}
+
+/// The views of sessions and claims agree with the listings, which agree with the model.
+fn compare_claims(run: &Run) {
+    let machine = &run.world.machine;
+    let (rows, _) = machine.list_sessions(None, 1_000);
+    let views: Vec<_> = machine.sessions_iter().collect();
+    assert_eq!(rows.len(), views.len());
+    for (row, view) in rows.iter().zip(views) {
+        assert_eq!((row.session, row.held, row.waiting), (view.session, view.held, view.waiting));
+        assert_eq!(machine.session(view.session), Some(view));
+        assert_eq!(machine.ended(view.session), None);
+        let next = run.sessions.iter().find(|s| s.0 == view.session).unwrap().1;
+        let open = (0..=next + 1).filter_map(|t| machine.claim(view.session, Ticket(t)));
+        let (mut held, mut queued) = (0, 0);
+        for claim in open {
+            match claim {
+                crate::ClaimView::Held(fence) => {
+                    let holder = machine.describe(fence.key(), 0).holder.unwrap();
+                    assert_eq!((holder.session, holder.epoch), (view.session, fence.epoch()));
+                    held += 1;
+                }
+                crate::ClaimView::Queued => queued += 1,
+            }
+        }
+        assert_eq!((held, queued), (view.held, view.waiting));
+    }
+    for &(session, _) in &run.sessions {
+        assert_eq!(machine.ended(session), run.world.model.ended(session));
+    }
+}
+
+fn small() -> ClusterLimits {
+    ClusterLimits {
+        sessions: 6,
+        keys_per_session: 5,
+        waiters_per_key: 4,
+        idle_keys: 3,
+        claims: 18,
+        ended_sessions: 5,
+    }
+}
+
+#[test]
+fn random_commands_have_the_same_effects_as_in_the_model() {
+    let roomy = ClusterLimits { idle_keys: 4, ended_sessions: 30, ..ClusterLimits::default() };
+    let shapes = [
+        Shape { limits: small(), tokens: 30, keys: 7, commands: 1_000, ends: 30, fresh: false },
+        Shape { limits: small(), tokens: 1_000_000, keys: 4, commands: 1_000, ends: 60, fresh: true },
+        Shape { limits: roomy, tokens: 1_000_000, keys: 3, commands: 1_500, ends: 15, fresh: true },
+        Shape { limits: roomy, tokens: 40, keys: 90, commands: 2_000, ends: 10, fresh: true },
+    ];
+    let mut reached = BTreeMap::new();
+    for seed in 0..8 {
+        for (i, shape) in shapes.iter().enumerate() {
+            for (kind, count) in run(seed * 4 + i as u64, shape) {
+                *reached.entry(kind).or_insert(0) += count;
+            }
+        }
+    }
+    for kind in [
+        "Granted",
+        "Reply Granted",
+        "Reply Queued",
+        "Reply Denied",
+        "Reply Finished",
+        "Reply Opened",
+        "Reply SessionClosed",
+        "SessionOpened",
+        "SessionEnded",
+        "Reply Refused SessionEnded",
+        "Reply Refused SessionFull",
+        "Reply Refused QuotaExceeded",
+        "Reply Refused BadRequest",
+        "Reply Refused ClassMismatch",
+        "Reply Refused TicketMismatch",
+        "Reply Refused TicketFinished",
+        "backlog",
+        "floor",
+    ] {
+        let count: u64 = reached.get(kind).copied().unwrap_or(0);
+        assert!(count >= 100, "{kind} was reached {count} times only: {reached:#?}");
+    }
+}

@@ -1,0 +1,82 @@
+//! Carries out what the shard asks for.
+
+use palisade_shard::{Note, peer_codec};
+use palisade_types::{NodeId, ShardId};
+
+use super::core::Core;
+use super::fatal;
+use super::inbox::Owner;
+
+impl Core {
+    /// Carries out the actions of a turn and forgets them.
+    pub(super) fn perform(&mut self) {
+        let mut actions = std::mem::take(&mut self.actions);
+        for note in actions.notes.drain(..) {
+            log(self.members.identity().node, &note);
+        }
+        if let Some(stop) = actions.stop.take() {
+            fatal(&stop.to_string());
+        }
+        // The disk first: its operation is under way while the rest is encoded.
+        for op in actions.disk.drain(..) {
+            self.disk.start(Owner::Shard, op);
+        }
+        for (node, message) in actions.peers.drain(..) {
+            self.send_to_peer(node, &message);
+        }
+        for (conn, id, reply) in actions.replies.drain(..) {
+            self.answer(conn, id, &reply);
+        }
+        for (conn, push) in actions.pushes.drain(..) {
+            if let Some(out) = self.sockets.out(conn) {
+                self.metrics.pushes.one();
+                push.encode(out);
+            }
+        }
+        // Nothing above adds actions; the allocations are kept.
+        self.actions = actions;
+    }
+
+    fn send_to_peer(&mut self, node: NodeId, message: &palisade_raft::Message) {
+        self.scratch.clear();
+        let conn = self.peers.conn(node);
+        match conn.and_then(|conn| self.sockets.out(conn)) {
+            Some(out) => {
+                peer_codec::encode(ShardId(0), message, &mut self.scratch);
+                palisade_wire::encode_peer(out, &[&self.scratch]);
+                self.metrics.peer_sent.one();
+            }
+            None => self.metrics.peer_dropped.one(),
+        }
+    }
+
+    /// States the gauges.
+    pub(super) fn publish(&self) {
+        self.metrics.connections.set(self.sockets.len() as u64);
+        let Some(shard) = &self.shard else { return };
+        let status = shard.status();
+        self.metrics.term.set(status.term.0);
+        self.metrics.leads.set(u64::from(status.leader == Some(status.node)));
+        self.metrics.last_index.set(status.last.0);
+        self.metrics.durable_index.set(status.durable.0);
+        self.metrics.commit_index.set(status.commit.0);
+        self.metrics.applied_index.set(status.applied.0);
+        self.metrics.sessions.set(status.sessions);
+        self.metrics.keys.set(status.keys);
+        self.metrics.log_bytes.set(status.log_bytes);
+    }
+}
+
+fn log(node: NodeId, note: &Note) {
+    match note {
+        Note::Leading { term } => tracing::info!(%node, %term, "leading"),
+        Note::Serving { term, sessions } => tracing::info!(%node, %term, sessions, "serving as the leader"),
+        Note::Deposed { term } => tracing::info!(%node, %term, "no longer leading"),
+        Note::Following { leader, term } => {
+            let leader = leader.map_or(0, |n| n.0);
+            tracing::info!(%node, leader, %term, "following");
+        }
+        Note::SessionEnded { session, cause } => tracing::info!(%node, %session, %cause, "a session ended"),
+        Note::Stalled { ms } => tracing::warn!(%node, ms, "this node was held up; sessions are credited"),
+    }
+}

@@ -1,0 +1,309 @@
+//! A shard of one voter on a simulated disk: every request gets its one answer, nothing is answered
+//! before the disk is done, and time is only what the driver says.
+
+use std::time::Duration;
+
+use palisade_shard::{Actions, Input, Shard, ShardConfig};
+use palisade_types::{
+    Cause, Class, ClusterId, ClusterLimits, ConnId, Incarnation, Key, Name, NodeId, Outcome, Refusal, Reply,
+    RequestId, SessionId, SessionToken, ShardId, Ticket, Time,
+};
+use palisade_wal::{Identity, SimDisk, WalConfig, hard_state_file, initial_hard_state, recover_shard};
+use palisade_wire::{Push, Request, Wait};
+
+const CONN: ConnId = ConnId(1);
+const SHARD: ShardId = ShardId(0);
+
+/// A node and its disk, driven by hand.
+struct Node {
+    identity: Identity,
+    disk: SimDisk,
+    shard: Shard,
+    now: Time,
+    next_id: u64,
+    replies: Vec<(ConnId, RequestId, Reply)>,
+    pushes: Vec<(ConnId, Push)>,
+}
+
+fn identity() -> Identity {
+    Identity {
+        cluster: ClusterId(7),
+        cluster_name: Name::new("test").unwrap(),
+        node: NodeId(1),
+        incarnation: Incarnation(9),
+        shards: 1,
+        voters: vec![NodeId(1)],
+        limits: ClusterLimits::default(),
+    }
+}
+
+fn boot(identity: &Identity, disk: &SimDisk, seed: u64, now: Time, log_bytes_max: u64) -> Shard {
+    let recovered = recover_shard(disk, identity, SHARD).unwrap();
+    let raft = palisade_raft_config(identity);
+    let mut wal = WalConfig::new(identity, SHARD, seed);
+    wal.segment_bytes = 128 * 1024;
+    let mut config = ShardConfig::new(identity.node, raft, wal, identity.limits);
+    config.log_bytes_max = log_bytes_max;
+    Shard::new(config, recovered, seed, now).unwrap()
+}
+
+fn palisade_raft_config(identity: &Identity) -> palisade_raft::Config {
+    palisade_raft::Config::new(identity.node, SHARD, identity.voters.clone())
+}
+
+impl Node {
+    /// A node that leads.
+    fn start() -> Node {
+        Node::start_with(8 << 30)
+    }
+
+    fn start_with(log_bytes_max: u64) -> Node {
+        let identity = identity();
+        let mut disk = SimDisk::new();
+        disk.put(&hard_state_file(SHARD), &initial_hard_state(&identity, SHARD));
+        let now = Time::from_millis(1000);
+        let shard = boot(&identity, &disk, 1, now, log_bytes_max);
+        let (replies, pushes) = (Vec::new(), Vec::new());
+        let mut node = Node { identity, disk, shard, now, next_id: 0, replies, pushes };
+        node.lead();
+        node
+    }
+
+    fn restart(&mut self) {
+        self.disk.crash(&mut palisade_types::Rng::new(3));
+        self.shard = boot(&self.identity, &self.disk, 2, self.now, 8 << 30);
+        self.lead();
+    }
+
+    fn lead(&mut self) {
+        for _ in 0..100 {
+            if self.shard.is_serving() {
+                return;
+            }
+            self.pass(Duration::from_millis(100));
+        }
+        panic!("a lone voter leads within ten seconds");
+    }
+
+    /// One input, then turns until nothing is under way.
+    fn input(&mut self, input: Option<Input>) {
+        let mut out = Actions::default();
+        if let Some(input) = input {
+            self.shard.handle(self.now, input, &mut out);
+        }
+        loop {
+            self.shard.finish_turn(self.now, &mut out);
+            self.shard.check();
+            assert_eq!(out.stop, None);
+            self.replies.append(&mut out.replies);
+            self.pushes.append(&mut out.pushes);
+            let ops = std::mem::take(&mut out.disk);
+            if ops.is_empty() {
+                return;
+            }
+            for op in ops {
+                let id = op.id();
+                self.disk.begin(op);
+                let result = self.disk.complete(id);
+                self.shard.handle(self.now, Input::Disk { id, result }, &mut out);
+            }
+        }
+    }
+
+    /// Lets time pass in small steps.
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.now = end.min(self.now + Duration::from_millis(50));
+            self.input(None);
+        }
+    }
+
+    fn ask_on(&mut self, conn: ConnId, request: Request) -> Reply {
+        self.next_id += 1;
+        let id = RequestId(self.next_id);
+        self.input(Some(Input::Request { conn, id, request }));
+        self.pass(Duration::from_millis(2));
+        let at = self.replies.iter().position(|r| r.1 == id).expect("every request is answered");
+        let (to, _, reply) = self.replies.remove(at);
+        assert_eq!(to, conn);
+        assert!(self.replies.iter().all(|r| r.1 != id), "answered once");
+        reply
+    }
+
+    fn ask(&mut self, request: Request) -> Reply {
+        self.ask_on(CONN, request)
+    }
+
+    fn open_on(&mut self, conn: ConnId, token: u128, ttl_ms: u32) -> SessionId {
+        let open =
+            Request::OpenSession { token: SessionToken(token), ttl_ms, owner: None, incarnation: None };
+        match self.ask_on(conn, open) {
+            Reply::Opened { session, .. } => session,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn open(&mut self, token: u128, ttl_ms: u32) -> SessionId {
+        self.open_on(CONN, token, ttl_ms)
+    }
+
+    fn acquire(&mut self, session: SessionId, ticket: u64, key: &str, wait: Wait) -> Reply {
+        self.ask(acquire(session, ticket, key, wait))
+    }
+
+    fn epoch(&mut self, session: SessionId, ticket: u64, key: &str) -> u64 {
+        match self.acquire(session, ticket, key, Wait::No) {
+            Reply::Granted { fence, .. } => fence.epoch().0,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn acquire(session: SessionId, ticket: u64, key: &str, wait: Wait) -> Request {
+    let key = Key::new(key).unwrap();
+    Request::Acquire { session, ticket: Ticket(ticket), key, class: Class::Advisory, resource: None, wait }
+}
+
+#[test]
+fn epochs_rise_over_releases_and_restarts() {
+    let mut node = Node::start();
+    let session = node.open(1, 0);
+    assert_eq!(node.epoch(session, 1, "k"), 1);
+    let released = node.ask(Request::Release { session, ticket: Ticket(1) });
+    assert_eq!(released, Reply::Finished { session, ticket: Ticket(1), outcome: Outcome::Released });
+    assert_eq!(node.epoch(session, 2, "k"), 2);
+    node.restart();
+    let attached = node.ask(Request::Attach { token: SessionToken(1), session });
+    assert_eq!(attached, Reply::Attached { session, ttl_ms: 30_000 });
+    assert_eq!(node.epoch(session, 2, "k"), 2, "a repeated ticket repeats its grant");
+    node.ask(Request::Release { session, ticket: Ticket(2) });
+    assert_eq!(node.epoch(session, 3, "k"), 3);
+}
+
+#[test]
+fn nothing_is_answered_before_the_disk_is_done() {
+    let mut node = Node::start();
+    let session = node.open(1, 0);
+    let mut out = Actions::default();
+    let request = acquire(session, 1, "k", Wait::No);
+    node.shard.handle(node.now, Input::Request { conn: CONN, id: RequestId(500), request }, &mut out);
+    node.shard.finish_turn(node.now, &mut out);
+    assert!(out.replies.is_empty(), "written, not synced");
+    assert_eq!(out.disk.len(), 1);
+    let op = out.disk.remove(0);
+    let id = op.id();
+    node.disk.begin(op);
+    let result = node.disk.complete(id);
+    node.input(Some(Input::Disk { id, result }));
+    assert!(matches!(node.replies[..], [(CONN, RequestId(500), Reply::Granted { .. })]));
+}
+
+#[test]
+fn a_session_is_used_only_where_its_token_was_shown() {
+    let mut node = Node::start();
+    let session = node.open(1, 0);
+    let other = ConnId(2);
+    let refused = Reply::Refused(Refusal::NotAttached { session });
+    assert_eq!(node.ask_on(other, acquire(session, 1, "k", Wait::No)), refused);
+    let wrong = node.ask_on(other, Request::Attach { token: SessionToken(2), session });
+    assert!(matches!(wrong, Reply::Refused(Refusal::BadRequest { .. })));
+    node.ask_on(other, Request::Attach { token: SessionToken(1), session });
+    assert!(matches!(node.ask_on(other, acquire(session, 1, "k", Wait::No)), Reply::Granted { .. }));
+    assert_eq!(node.ask(acquire(session, 2, "k", Wait::No)), refused, "the older connection lost it");
+}
+
+#[test]
+fn a_silent_session_expires_with_its_cause_and_its_waiter_is_granted() {
+    let mut node = Node::start();
+    let holder = node.open(1, 2000);
+    let waiter = node.open_on(ConnId(2), 2, 60_000);
+    assert_eq!(node.epoch(holder, 1, "k"), 1);
+    assert!(matches!(node.ask_on(ConnId(2), acquire(waiter, 1, "k", Wait::Forever)), Reply::Queued { .. }));
+    node.pass(Duration::from_millis(2900));
+    assert!(node.pushes.is_empty(), "TTL, 1 % and slack are not over");
+    node.pass(Duration::from_millis(300));
+    let ended = |p: &(ConnId, Push)| {
+        matches!(p, (CONN, Push::SessionEnded { session, cause: Cause::Expired { silent_ms } })
+            if *session == holder && (3000..3300).contains(silent_ms))
+    };
+    let granted = |p: &(ConnId, Push)| {
+        matches!(p, (ConnId(2), Push::Granted { session, ticket: Ticket(1), fence })
+            if *session == waiter && fence.epoch().0 == 2 && fence.barrier().0 == 2)
+    };
+    assert!(node.pushes.iter().any(ended) && node.pushes.iter().any(granted), "{:?}", node.pushes);
+    let gone = node.ask(Request::Attach { token: SessionToken(1), session: holder });
+    assert!(matches!(gone, Reply::Refused(Refusal::SessionEnded { cause: Cause::Expired { .. }, .. })));
+}
+
+#[test]
+fn renewals_keep_a_session_and_touch_no_log() {
+    let mut node = Node::start();
+    let session = node.open(1, 2000);
+    node.pass(Duration::from_millis(100));
+    let before = node.shard.applied();
+    for _ in 0..10 {
+        node.pass(Duration::from_millis(1500));
+        let renewed = node.ask(Request::Renew { sessions: vec![session] });
+        assert_eq!(renewed, Reply::Renewed { refused: Vec::new() });
+    }
+    assert_eq!(node.shard.applied(), before);
+}
+
+#[test]
+fn a_restarted_leader_gives_every_session_a_full_ttl() {
+    let mut node = Node::start();
+    let session = node.open(1, 2000);
+    node.pass(Duration::from_millis(1900));
+    node.restart();
+    node.pass(Duration::from_millis(1900));
+    let attached = node.ask(Request::Attach { token: SessionToken(1), session });
+    assert!(matches!(attached, Reply::Attached { .. }), "{attached:?}");
+}
+
+#[test]
+fn a_stall_of_the_node_is_not_silence_of_the_session() {
+    let mut node = Node::start();
+    let session = node.open(1, 2000);
+    node.now = node.now + Duration::from_secs(3600);
+    node.input(None);
+    node.pass(Duration::from_millis(500));
+    let renewed = node.ask(Request::Renew { sessions: vec![session] });
+    assert_eq!(renewed, Reply::Renewed { refused: Vec::new() });
+}
+
+#[test]
+fn a_bounded_wait_ends_by_a_log_entry() {
+    let mut node = Node::start();
+    let (holder, waiter) = (node.open(1, 0), node.open(2, 0));
+    node.epoch(holder, 1, "k");
+    assert!(matches!(node.acquire(waiter, 1, "k", Wait::Millis(400)), Reply::Queued { .. }));
+    node.pass(Duration::from_millis(350));
+    assert!(node.pushes.is_empty());
+    node.pass(Duration::from_millis(100));
+    let over = Push::Finished { session: waiter, ticket: Ticket(1), outcome: Outcome::TimedOut };
+    assert_eq!(node.pushes, [(CONN, over)]);
+    let again = node.acquire(waiter, 1, "k", Wait::Millis(400));
+    let finished = Refusal::TicketFinished { ticket: Ticket(1), outcome: Outcome::TimedOut };
+    assert_eq!(again, Reply::Refused(finished));
+}
+
+#[test]
+fn a_full_log_refuses_what_grows_and_lets_pass_what_frees() {
+    let mut node = Node::start_with(128 * 1024);
+    let session = node.open(1, 0);
+    let mut ticket = 0;
+    let refusal = loop {
+        ticket += 1;
+        match node.acquire(session, ticket, "k", Wait::No) {
+            Reply::Granted { .. } => node.ask(Request::Release { session, ticket: Ticket(ticket) }),
+            Reply::Refused(refusal) => break refusal,
+            other => panic!("{other:?}"),
+        };
+        assert!(ticket < 1000, "128 KiB are full at last");
+    };
+    assert!(matches!(refusal, Refusal::QuotaExceeded { limit: 131_072, .. }), "{refusal:?}");
+    assert_eq!(node.ask(Request::Renew { sessions: vec![session] }), Reply::Renewed { refused: Vec::new() });
+    assert!(matches!(node.ask(Request::Describe { key: Key::new("k").unwrap() }), Reply::Described { .. }));
+    assert_eq!(node.ask(Request::CloseSession { session }), Reply::SessionClosed { session });
+}

@@ -1,0 +1,11 @@
+//! Real processes on a real kernel: what no simulation covers. Each test runs on ports and in
+//! directories of its own, waits for what it expects with a deadline, and leaves no process behind.
+//! Clusters run one at a time: several on two cores would test the scheduler.
+
+mod hosts;
+mod kill;
+mod lock;
+mod seccomp;
+mod support;
+mod tour;
+mod zombie;

@@ -1,0 +1,276 @@
+//! Processes, clusters and waiting.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+
+/// Longer than anything here takes on a busy machine; nothing waits so long unless it is broken.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Pause between two looks at something that cannot be waited for.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+static ONE_CLUSTER: Mutex<()> = Mutex::new(());
+
+/// Only one test at a time runs a cluster.
+pub(crate) fn one_cluster() -> MutexGuard<'static, ()> {
+    ONE_CLUSTER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Looks until there is something to see.
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// The `palisade` of this build, without anything of the user's environment that would change it.
+pub(crate) fn palisade() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PALISADE_") || name == "RUST_LOG" {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// What a finished process left.
+pub(crate) struct Finished {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs a command to its end, which must come.
+pub(crate) fn finish(command: &mut Command) -> Finished {
+    let mut process = Process::start(command);
+    let status = process.wait();
+    process.finished(status)
+}
+
+/// A running process: killed when dropped, its output gathered.
+pub(crate) struct Process {
+    child: Child,
+    lines: Receiver<String>,
+    seen: Vec<String>,
+    stderr: Arc<Mutex<String>>,
+}
+
+impl Process {
+    /// Starts it without stdin.
+    pub(crate) fn start(command: &mut Command) -> Process {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let stdout = child.stdout.take().expect("stdout is piped");
+        let (line_in, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if line_in.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut errors = child.stderr.take().expect("stderr is piped");
+        let stderr = Arc::new(Mutex::new(String::new()));
+        let gathered = stderr.clone();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(n @ 1..) = errors.read(&mut bytes) {
+                gathered.lock().expect("nobody panics with it").push_str(&String::from_utf8_lossy(&bytes[..n]));
+            }
+        });
+        Process { child, lines, seen: Vec::new(), stderr }
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// What it has written to stderr so far.
+    pub(crate) fn stderr(&self) -> String {
+        self.stderr.lock().expect("nobody panics with it").clone()
+    }
+
+    /// The next line of its stdout.
+    pub(crate) fn line(&mut self) -> String {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => {
+                self.seen.push(line.clone());
+                line
+            }
+            Err(e) => panic!("no line on stdout: {e}; before: {:?}; stderr: {}", self.seen, self.stderr()),
+        }
+    }
+
+    /// Sends a signal to it alone.
+    pub(crate) fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(self.pid(), signal).expect("a child that is not reaped can be signalled");
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child can be waited for")
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.ended() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "does not end; stderr: {}", self.stderr());
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// SIGKILL, and gone.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// The rest of its output, once it has ended.
+    pub(crate) fn finished(&mut self, status: ExitStatus) -> Finished {
+        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+            self.seen.push(line);
+        }
+        // The other thread ends with the pipe; its last bytes may take a moment.
+        until("the end of stderr", || (Arc::strong_count(&self.stderr) == 1).then_some(()));
+        Finished { code: status.code(), stdout: self.seen.join("\n"), stderr: self.stderr() }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A port P such that P+1 to P+9 and P+101 to P+109 were free a moment ago, below the range from
+/// which the kernel draws.
+pub(crate) fn free_ports() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    let start = 12_000 + u16::try_from(std::process::id() % 80).unwrap_or(0) * 220;
+    for _ in 0..80 {
+        let base = 12_000 + (start - 12_000 + NEXT.fetch_add(220, Ordering::Relaxed)) % 17_600;
+        if (1..=9).all(|n| free(base + n) && free(base + 100 + n)) {
+            return base;
+        }
+    }
+    panic!("no free ports");
+}
+
+/// Three nodes formatted by hand, each a `palisade serve` of its own.
+pub(crate) struct Cluster {
+    dir: tempfile::TempDir,
+    base: u16,
+    nodes: Vec<Option<Process>>,
+}
+
+impl Cluster {
+    /// Formats and starts three nodes.
+    pub(crate) fn start() -> Cluster {
+        let dir = tempfile::tempdir().expect("a directory for temporary files");
+        let base = free_ports();
+        let mut cluster = Cluster { dir, base, nodes: Vec::new() };
+        for node in 1..=3 {
+            let end = finish(&mut format(&cluster.node_dir(node), base, node));
+            assert_eq!(end.code, Some(0), "{}", end.stderr);
+            cluster.nodes.push(None);
+        }
+        for node in 1..=3 {
+            cluster.start_node(node);
+        }
+        cluster
+    }
+
+    /// Starts a node that does not run.
+    pub(crate) fn start_node(&mut self, node: u16) {
+        let process = Process::start(palisade().arg("serve").arg(self.node_dir(node)));
+        let place = &mut self.nodes[usize::from(node) - 1];
+        assert!(place.is_none(), "node {node} runs");
+        *place = Some(process);
+    }
+
+    /// Kills a node with SIGKILL and starts it again.
+    pub(crate) fn kill_and_restart(&mut self, node: u16) {
+        self.kill_node(node);
+        self.start_node(node);
+    }
+
+    /// Kills a node with SIGKILL.
+    pub(crate) fn kill_node(&mut self, node: u16) {
+        self.nodes[usize::from(node) - 1].take().expect("the node runs").kill();
+    }
+
+    /// Where a node keeps its files.
+    pub(crate) fn node_dir(&self, node: u16) -> PathBuf {
+        self.dir.path().join(format!("node-{node}"))
+    }
+
+    /// A path of one's own beside the nodes.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Where clients connect to a node.
+    pub(crate) fn endpoint(&self, node: u16) -> String {
+        format!("127.0.0.1:{}", self.base + node)
+    }
+
+    /// Where all nodes listen.
+    pub(crate) fn endpoints(&self) -> Vec<String> {
+        (1..=3).map(|n| self.endpoint(n)).collect()
+    }
+
+    /// Where a node's administration listens.
+    pub(crate) fn admin(&self, node: u16) -> String {
+        format!("127.0.0.1:{}", self.base + 100 + node)
+    }
+
+    /// `palisade` with this cluster as its endpoints.
+    pub(crate) fn command<I, S>(&self, arguments: I) -> Command
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        let mut command = palisade();
+        command.env("PALISADE_ENDPOINTS", self.endpoints().join(",")).args(arguments);
+        command
+    }
+
+    /// What the nodes have written to stderr, for messages.
+    pub(crate) fn logs(&self) -> String {
+        let logs = self.nodes.iter().enumerate().filter_map(|(i, node)| {
+            let all = node.as_ref()?.stderr();
+            let tail: Vec<&str> = all.lines().rev().take(15).collect();
+            let tail: Vec<&str> = tail.into_iter().rev().collect();
+            Some(format!("--- node {}\n{}", i + 1, tail.join("\n")))
+        });
+        logs.collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// `palisade format` of one of three nodes.
+pub(crate) fn format(dir: &Path, base: u16, node: u16) -> Command {
+    let peers: Vec<String> = (1..=3).map(|n| format!("{n}=127.0.0.1:{}", base + n)).collect();
+    let mut command = palisade();
+    command.args(["format", "--cluster", "test", "--node", &node.to_string(), "--peers", &peers.join(",")]).arg(dir);
+    command
+}

@@ -1,0 +1,142 @@
+//! The README's tour: a cluster in one command, a lock from another terminal, the cluster killed and
+//! started again.
+
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::support::{Finished, Process, finish, free_ports, one_cluster, palisade, until};
+
+fn dev(dir: &Path, base: u16) -> Command {
+    let mut command = palisade();
+    command.args(["dev", "--port", &base.to_string(), "--dir"]).arg(dir);
+    command
+}
+
+fn endpoints(base: u16) -> String {
+    (1..=3).map(|n| format!("127.0.0.1:{}", base + n)).collect::<Vec<_>>().join(",")
+}
+
+fn ready(dev: &mut Process, base: u16) {
+    assert_eq!(dev.line(), format!("ready: {}", endpoints(base)));
+}
+
+fn ask(base: u16, arguments: &[&str]) -> Finished {
+    finish(palisade().env("PALISADE_ENDPOINTS", endpoints(base)).args(arguments))
+}
+
+fn epoch(base: u16) -> u64 {
+    let end = ask(base, &["lock", "-n", "--advisory", "demo", "--", "sh", "-c", "echo $PALISADE_EPOCH"]);
+    assert_eq!(end.code, Some(0), "{}", end.stderr);
+    end.stdout.parse().expect("an epoch")
+}
+
+/// The processes whose parent is this one.
+fn children(parent: u32) -> Vec<u32> {
+    let list = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+    list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+#[test]
+fn the_epoch_rises_also_after_dev_and_its_nodes_were_killed() {
+    let _one = one_cluster();
+    let dir = tempfile::tempdir().unwrap();
+    let base = free_ports();
+    let mut first = Process::start(&mut dev(dir.path(), base));
+    ready(&mut first, base);
+    assert_eq!(epoch(base), 1);
+    assert_eq!(epoch(base), 2);
+
+    let nodes = children(first.pid().as_raw_pid().unsigned_abs());
+    assert_eq!(nodes.len(), 3);
+    first.kill();
+    until("the nodes die with dev", || {
+        nodes.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists()).then_some(())
+    });
+
+    let mut second = Process::start(&mut dev(dir.path(), base));
+    ready(&mut second, base);
+    assert_eq!(epoch(base), 3);
+    second.signal(Signal::TERM);
+    assert_eq!(second.wait().code(), Some(0));
+}
+
+#[test]
+fn dev_restarts_a_node_that_dies_says_so_and_shares_its_directory_with_nobody() {
+    let _one = one_cluster();
+    let dir = tempfile::tempdir().unwrap();
+    let base = free_ports();
+    let mut cluster = Process::start(&mut dev(dir.path(), base));
+    ready(&mut cluster, base);
+    let before = epoch(base);
+
+    let second = finish(&mut dev(dir.path(), base));
+    assert_eq!(second.code, Some(78), "{}", second.stderr);
+    assert!(second.stderr.contains("in use by another"), "{}", second.stderr);
+
+    let dev_pid = cluster.pid().as_raw_pid().unsigned_abs();
+    let victim = children(dev_pid)[0];
+    let pid = rustix::process::Pid::from_raw(victim.cast_signed()).expect("a process id");
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    until("a new node in its place", || {
+        let now = children(dev_pid);
+        (now.len() == 3 && !now.contains(&victim)).then_some(())
+    });
+    assert!(cluster.stderr().contains("was killed by signal 9"), "{}", cluster.stderr());
+    assert!(epoch(base) > before);
+    cluster.signal(Signal::INT);
+    let status = cluster.wait();
+    assert_eq!(status.code(), Some(0));
+    let end = cluster.finished(status);
+    assert_eq!(end.stdout, format!("ready: {}", endpoints(base)), "stdout is for ready: alone");
+}
+
+#[test]
+fn the_reading_verbs_show_what_is_held_and_page() {
+    let _one = one_cluster();
+    let dir = tempfile::tempdir().unwrap();
+    let base = free_ports();
+    let mut cluster = Process::start(&mut dev(dir.path(), base));
+    ready(&mut cluster, base);
+    let mut holders = Vec::new();
+    for key in ["a", "b", "c"] {
+        let mut command = palisade();
+        command.env("PALISADE_ENDPOINTS", endpoints(base));
+        command.args(["lock", "--owner", "tester", "--resource", "db", "--hold", key]);
+        let mut holder = Process::start(&mut command);
+        let line: serde_json::Value = serde_json::from_str(&holder.line()).expect("one line of JSON");
+        assert_eq!((&line["key"], &line["epoch"], &line["class"]), (&key.into(), &1.into(), &"fenced".into()));
+        holders.push((holder, line));
+    }
+
+    let described = ask(base, &["describe", "--json", "a"]);
+    let described: serde_json::Value = serde_json::from_str(&described.stdout).expect("JSON");
+    assert_eq!(described["holder"]["session"], holders[0].1["session"]);
+    assert_eq!((&described["holder"]["owner"], &described["resource"]), (&"tester".into(), &"db".into()));
+
+    let keys = |end: Finished| -> Vec<String> {
+        assert_eq!(end.code, Some(0), "{}", end.stderr);
+        let rows = end.stdout.lines().map(|l| serde_json::from_str::<serde_json::Value>(l).expect("JSON"));
+        rows.map(|r| r["key"].as_str().map_or(r.to_string(), str::to_owned)).collect()
+    };
+    assert_eq!(keys(ask(base, &["locks", "--json", "--page", "1"])), ["a", "b", "c"]);
+    assert_eq!(keys(ask(base, &["locks", "--json", "--limit", "2"])), ["a", "b", r#"{"next":"b"}"#]);
+    assert_eq!(keys(ask(base, &["locks", "--json", "--after", "b"])), ["c"]);
+
+    let sessions = ask(base, &["sessions", "--json"]);
+    let with_owner = sessions.stdout.lines().filter(|l| l.contains(r#""owner":"tester""#)).count();
+    assert_eq!(with_owner, 3, "{}", sessions.stdout);
+
+    let status = ask(base, &["status", "--json"]);
+    let nodes: Vec<serde_json::Value> =
+        status.stdout.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    assert_eq!(nodes.iter().filter(|n| n["role"] == "leader").count(), 1, "{}", status.stdout);
+    assert_eq!(nodes.len(), 3);
+
+    let (mut holder, _) = holders.remove(0);
+    holder.signal(Signal::TERM);
+    assert_eq!(holder.wait().code(), Some(0));
+    let described = ask(base, &["describe", "--json", "a"]);
+    assert!(described.stdout.contains(r#""holder":null"#), "released and closed at exit: {}", described.stdout);
+}

@@ -30,9 +30,7 @@ impl Raft {
         if !self.is_well_formed(&m) {
             return;
         }
-        if let State::Follower(f) = &mut self.state {
-            f.round = f.round.max(m.round);
-        }
+        let round_is_new = self.note_round(m.round);
         let prev = self.log.edge(m.prev_index).filter(|e| e.term == m.prev_term);
         let Some(prev) = prev else {
             assert!(m.prev_index > self.commit, "the leader of term {} lacks what is committed", m.term);
@@ -40,9 +38,22 @@ impl Raft {
             return;
         };
         let proved = m.blocks.last().map_or(prev.index, Block::last);
+        let is_heartbeat = m.blocks.is_empty();
         self.merge(prev, m.blocks);
         self.accept(proved, m.commit);
-        self.acknowledge(from);
+        // Blocks are answered once, when the disk has them. What the leader needs to know before,
+        // heartbeats and rounds ask for.
+        if is_heartbeat || round_is_new || self.durable_claim() >= proved {
+            self.acknowledge(from);
+        }
+    }
+
+    /// Whether this is a round not seen before.
+    fn note_round(&mut self, round: u64) -> bool {
+        let State::Follower(f) = &mut self.state else { return false };
+        let is_new = round > f.round;
+        f.round = f.round.max(round);
+        is_new
     }
 
     /// Takes the sender of a valid Append as leader of this term.
@@ -128,32 +139,29 @@ impl Raft {
         }
     }
 
-    /// What may be claimed to be on disk.
-    fn claim(&self) -> Option<AppendReply> {
-        let State::Follower(f) = &self.state else { return None };
-        let durable = if self.config.mutants.has(Mutant::B1) {
-            f.verified
-        } else {
-            f.verified.min(self.ledger.log_durable())
-        };
-        let result = AppendResult::Accepted { verified: f.verified, durable };
-        Some(AppendReply { term: self.term, round: f.round, result })
+    /// Up to here the log is both proved and on disk: what may be claimed.
+    fn durable_claim(&self) -> LogIndex {
+        let State::Follower(f) = &self.state else { return LogIndex(0) };
+        if self.config.mutants.has(Mutant::B1) {
+            return f.verified;
+        }
+        f.verified.min(self.ledger.log_durable())
     }
 
     fn acknowledge(&mut self, leader: NodeId) {
-        let Some(reply) = self.claim() else { return };
+        let durable = self.durable_claim();
         let State::Follower(f) = &mut self.state else { return };
-        if let AppendResult::Accepted { durable, .. } = reply.result {
-            assert!(durable >= f.claimed, "a claim is never taken back");
-            f.claimed = durable;
-        }
+        assert!(durable >= f.claimed, "a claim is never taken back");
+        f.claimed = durable;
+        let result = AppendResult::Accepted { verified: f.verified, durable };
+        let reply = AppendReply { term: self.term, round: f.round, result };
         self.mail.post(&self.ledger, leader, Message::AppendReply(reply));
     }
 
     /// The disk has caught up: says so without being asked, or an idle cluster would never hear it.
     pub(crate) fn acknowledge_again(&mut self) {
         let (Some(leader), State::Follower(f)) = (self.leader, &self.state) else { return };
-        if f.verified.min(self.ledger.log_durable()) > f.claimed {
+        if self.durable_claim() > f.claimed {
             self.acknowledge(leader);
         }
     }

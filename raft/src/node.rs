@@ -219,6 +219,11 @@ impl Raft {
         }
     }
 
+    /// The blocks of the log in memory that end after this index, in order. For checkers.
+    pub fn blocks_after(&self, index: LogIndex) -> impl Iterator<Item = &Block> {
+        self.log.after(index)
+    }
+
     /// What can be seen from outside.
     pub fn status(&self) -> Status {
         let voters = match &self.state {

@@ -36,9 +36,10 @@ pub(crate) struct Global {
     /// How long to wait for a usable cluster before giving up with status 69.
     #[arg(long, global = true, env = "PALISADE_TIMEOUT", value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub(crate) timeout: Duration,
-    /// What to log on stderr: error, warn, info, debug, or a filter such as palisade_client=debug.
-    #[arg(long, global = true, env = "PALISADE_LOG", value_name = "FILTER", default_value = "error")]
-    pub(crate) log: String,
+    /// What to log on stderr: error, warn, info, debug, or a filter such as palisade_client=debug
+    /// [default: error; for `serve` what its configuration says].
+    #[arg(long, global = true, env = "PALISADE_LOG", value_name = "FILTER")]
+    pub(crate) log: Option<String>,
 }
 
 #[derive(Subcommand, Debug)]

@@ -13,7 +13,7 @@ const STILL_WAITING: Duration = Duration::from_secs(10);
 
 /// Starts logging on stderr, as the flags say.
 pub(crate) fn start_log(global: &Global) {
-    let filter = EnvFilter::builder().parse_lossy(&global.log);
+    let filter = EnvFilter::builder().parse_lossy(global.log.as_deref().unwrap_or("error"));
     // A second subscriber in one process is a test's business.
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }

@@ -45,7 +45,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
     let global = cli.global;
     match cli.verb {
         // The server brings its own executor and its own log set-up.
-        Verb::Serve(args) => node::serve(&args),
+        Verb::Serve(args) => node::serve(&global, &args),
         Verb::Format(args) => node::format(&global, &args),
         verb => {
             connect::start_log(&global);

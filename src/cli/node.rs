@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use palisade::format::FormatSpec;
+use palisade::server::ServeOptions;
 use palisade_types::{Name, NodeId};
 use serde_json::json;
 
@@ -60,8 +61,9 @@ fn peers(text: &str) -> Result<BTreeMap<NodeId, String>, String> {
 }
 
 /// Runs one node until a signal ends it.
-pub(crate) fn serve(args: &ServeArgs) -> Result<u8, Failure> {
-    palisade::serve(&args.dir).map(|()| 0).map_err(|e| Failure::new(e.exit_code(), e.to_string()))
+pub(crate) fn serve(global: &Global, args: &ServeArgs) -> Result<u8, Failure> {
+    let options = ServeOptions { log: global.log.clone() };
+    palisade::server::serve(&args.dir, &options).map(|()| 0).map_err(|e| Failure::new(e.exit_code(), e.to_string()))
 }
 
 #[cfg(test)]

@@ -1,11 +1,16 @@
 //! Carries out what the shard asks for.
 
+use std::time::Duration;
+
 use palisade_shard::{Note, peer_codec};
-use palisade_types::{NodeId, ShardId};
+use palisade_types::{NodeId, ShardId, Time};
 
 use super::core::Core;
 use super::fatal;
 use super::inbox::Owner;
+
+/// How old a gauge may be.
+const PUBLISH_EVERY: Duration = Duration::from_millis(20);
 
 impl Core {
     /// Carries out the actions of a turn and forgets them.
@@ -50,10 +55,25 @@ impl Core {
         }
     }
 
-    /// States the gauges.
-    pub(super) fn publish(&self) {
+    /// States what others count, now and then: no turn pays for it.
+    pub(super) fn publish(&mut self, now: Time) {
+        if now < self.published + PUBLISH_EVERY {
+            return;
+        }
+        self.published = now;
         self.metrics.connections.set(self.sockets.len() as u64);
         let Some(shard) = &self.shard else { return };
+        let counters = shard.counters();
+        self.metrics.blocks_sealed.set(counters.blocks_sealed);
+        self.metrics.blocks_applied.set(counters.blocks_applied);
+        self.metrics.commands_applied.set(counters.commands_applied);
+        self.metrics.sessions_renewed.set(counters.renewals);
+        self.metrics.reads.set(counters.reads);
+        self.metrics.rounds.set(counters.rounds);
+        self.metrics.expiries.set(counters.expiries);
+        self.metrics.leader_changes.set(counters.leader_changes);
+        self.metrics.turned_away.set(counters.turned_away);
+        self.metrics.stalled_ms.set(counters.stalled_ms);
         let status = shard.status();
         self.metrics.term.set(status.term.0);
         self.metrics.leads.set(u64::from(status.leader == Some(status.node)));

@@ -75,6 +75,7 @@ pub(crate) struct Core {
     bridge: bool,
     bell: Bell,
     stopping: Option<Time>,
+    pub(super) published: Time,
 }
 
 impl Core {
@@ -111,6 +112,7 @@ impl Core {
             bridge,
             bell,
             stopping: None,
+            published: Time::ZERO,
         };
         if let Some(op) = parts.store {
             core.disk.start(Owner::Boot, op);
@@ -141,7 +143,7 @@ impl Core {
             self.perform();
             self.sockets.flush();
             self.bury_closed(now);
-            self.publish();
+            self.publish(now);
             if self.may_end(now) {
                 return Ok(());
             }

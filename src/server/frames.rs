@@ -146,7 +146,7 @@ impl Core {
 
     fn peer_message(&mut self, id: ConnId, from: NodeId, frame: &Frame<'_>, now: Time) {
         // One copy of the frame: its blocks share these bytes from here to the disk and into apply.
-        match peer_codec::decode(Bytes::copy_from_slice(frame.body)) {
+        match peer_codec::decode(&Bytes::copy_from_slice(frame.body)) {
             Ok((shard, message)) => {
                 self.metrics.peer_received.one();
                 let known = shard.0 < self.members.identity().shards;

@@ -42,7 +42,7 @@ metrics! {
     /// Requests of clients taken.
     requests, "counter", "palisade_requests_total";
     /// Renewal frames among them.
-    renewals, "counter", "palisade_renewals_total";
+    renewals, "counter", "palisade_renewal_frames_total";
     /// Answers given.
     replies, "counter", "palisade_replies_total";
     /// Messages pushed unasked.
@@ -57,6 +57,26 @@ metrics! {
     accepted, "counter", "palisade_connections_accepted_total";
     /// Connections refused or closed by this node: full, late with their hello, malformed, too slow.
     shed, "counter", "palisade_connections_shed_total";
+    /// Blocks this node sealed as a leader.
+    blocks_sealed, "counter", "palisade_blocks_sealed_total";
+    /// Blocks applied.
+    blocks_applied, "counter", "palisade_blocks_applied_total";
+    /// Commands (entries of the log) applied.
+    commands_applied, "counter", "palisade_commands_applied_total";
+    /// Sessions renewed.
+    sessions_renewed, "counter", "palisade_sessions_renewed_total";
+    /// Linearizable reads served.
+    reads, "counter", "palisade_reads_total";
+    /// Confirmation rounds started as a leader.
+    rounds, "counter", "palisade_rounds_total";
+    /// Sessions this node decided to expire.
+    expiries, "counter", "palisade_sessions_expired_total";
+    /// Changes of leadership seen.
+    leader_changes, "counter", "palisade_leader_changes_total";
+    /// Requests answered with Busy or QuotaExceeded.
+    turned_away, "counter", "palisade_requests_turned_away_total";
+    /// Milliseconds this node was held up, as credited to sessions.
+    stalled_ms, "counter", "palisade_stalled_milliseconds_total";
     /// Connections open.
     connections, "gauge", "palisade_connections";
     /// The current term.

@@ -333,6 +333,8 @@ impl Sockets {
         let mut buffer = std::mem::take(&mut self.buffer);
         let Some(conn) = self.get_mut(id).filter(|c| !c.closing && !c.rest.is_empty()) else {
             self.buffer = buffer;
+            // Nothing was held back but the reading itself.
+            self.update_interest(id);
             return None;
         };
         let len = conn.rest.len();

@@ -85,7 +85,8 @@ pub(crate) fn encode(h: &BatchHeader) -> (Vec<u8>, u128) {
 pub(crate) fn read(file: &[u8], offset: u64) -> Option<(BatchHeader, u128)> {
     let at = usize::try_from(offset).ok()?;
     let bytes = file.get(at..at.checked_add(BATCH_HEADER)?)?;
-    if bytes[..4] != MAGIC.to_le_bytes() || crc32fast::hash(&bytes[..CRC_AT]).to_le_bytes() != bytes[CRC_AT..] {
+    if bytes[..4] != MAGIC.to_le_bytes() || crc32fast::hash(&bytes[..CRC_AT]).to_le_bytes() != bytes[CRC_AT..]
+    {
         return None;
     }
     let header = decode(&mut Reader::new(bytes)).ok()??;

@@ -397,7 +397,10 @@ fn check_aligned(op: &DiskOp) {
         DiskOp::Write { parts, .. } => {
             for (offset, buffers) in parts {
                 let len: usize = buffers.iter().map(bytes::Bytes::len).sum();
-                assert!(offset.is_multiple_of(PAGE_U64) && len.is_multiple_of(PAGE) && len > 0, "whole pages");
+                assert!(
+                    offset.is_multiple_of(PAGE_U64) && len.is_multiple_of(PAGE) && len > 0,
+                    "whole pages"
+                );
             }
         }
         DiskOp::Truncate { len, .. } => assert!(len.is_multiple_of(PAGE_U64), "whole pages"),

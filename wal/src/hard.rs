@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use palisade_types::{DecodeError, HardState, LogIndex, NodeId, Reader, ShardId, Term, Writer};
 
+use crate::error::RecoverError;
 use crate::identity::Identity;
 use crate::slots::{SlotValue, Slots};
 
@@ -21,6 +22,16 @@ pub fn hard_state_file(shard: ShardId) -> String {
 /// The bytes of a new `HARDSTATE` file: term 0, no vote.
 pub fn initial_hard_state(identity: &Identity, shard: ShardId) -> Vec<u8> {
     Slots::create(identity.owner(shard), HardRecord::default()).0
+}
+
+/// Reads the bytes of a `HARDSTATE` file alone. Recovery reads the log as well; this is for checkers
+/// and tools.
+///
+/// # Errors
+/// See [`Slots::read`].
+pub fn read_hard_state(identity: &Identity, shard: ShardId, bytes: &[u8]) -> Result<HardState, RecoverError> {
+    let slots: Slots<HardRecord> = Slots::read(identity.owner(shard), &hard_state_file(shard), bytes)?;
+    Ok(slots.value().state)
 }
 
 /// What the slots hold: the hard state, and a witness of the log.

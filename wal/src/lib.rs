@@ -27,7 +27,7 @@ pub use config::{BATCH_BYTES_DEFAULT, SEGMENT_BYTES_DEFAULT, WalConfig};
 #[cfg(any(test, feature = "sim"))]
 pub use disk::SimDisk;
 pub use error::RecoverError;
-pub use hard::{hard_state_file, initial_hard_state, shard_dir};
+pub use hard::{hard_state_file, initial_hard_state, read_hard_state, shard_dir};
 pub use identity::{IDENTITY_FILE, Identity, IdentityRead, identity_file, read_identity};
 pub use op::{DiskFault, DiskOp, OpId, Part};
 pub use page::{FORMAT, Owner, PAGE};

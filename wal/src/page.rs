@@ -29,6 +29,17 @@ pub(crate) fn zeros(len: usize) -> Bytes {
     Bytes::from_static(&ZEROS[..len])
 }
 
+/// Where the zeros at the end of a file begin.
+pub(crate) fn content_len(bytes: &[u8]) -> usize {
+    let mut end = bytes.len();
+    while let Some(page) = bytes[..end].rchunks(PAGE).next()
+        && *page == ZEROS[..page.len()]
+    {
+        end -= page.len();
+    }
+    bytes[..end].iter().rposition(|b| *b != 0).map_or(0, |p| p + 1)
+}
+
 /// Whose record it is. Every record on disk says so, so that foreign bytes never read as ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
@@ -68,7 +79,12 @@ pub(crate) struct Page<'a> {
 }
 
 /// Makes a page.
-pub(crate) fn seal(magic: [u8; 4], kind: u16, owner: &Owner, fields: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+pub(crate) fn seal(
+    magic: [u8; 4],
+    kind: u16,
+    owner: &Owner,
+    fields: impl FnOnce(&mut Writer<'_>),
+) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(PAGE);
     let mut w = Writer(&mut bytes);
     w.u32(u32::from_le_bytes(magic));

@@ -105,9 +105,13 @@ impl fmt::Display for Note {
                 "{file}: dropped {bytes} bytes at {offset}: batch {batch} is unreadable though its mark is not; \
                  a crash does this, and so does damage just before one"
             ),
-            Note::Unfinished { file } => write!(f, "{file}: its creation was never finished; it is made anew"),
+            Note::Unfinished { file } => {
+                write!(f, "{file}: its creation was never finished; it is made anew")
+            }
             Note::Unknown { file } => write!(f, "{file}: not one of ours; left alone"),
-            Note::HardStateCopy { file } => write!(f, "{file}: a copy is unreadable or unfinished; written anew"),
+            Note::HardStateCopy { file } => {
+                write!(f, "{file}: a copy is unreadable or unfinished; written anew")
+            }
             Note::TermRaised { from, to } => {
                 write!(f, "the log holds term {to} but the stored term is {from}: raised, vote forgotten")
             }
@@ -132,7 +136,11 @@ pub struct Recovered {
 ///
 /// # Errors
 /// See [`RecoverError`]: whatever may have been acknowledged and cannot be read is refused.
-pub fn recover_shard(source: &dyn Source, identity: &Identity, shard: ShardId) -> Result<Recovered, RecoverError> {
+pub fn recover_shard(
+    source: &dyn Source,
+    identity: &Identity,
+    shard: ShardId,
+) -> Result<Recovered, RecoverError> {
     let owner = identity.owner(shard);
     let mut notes = Vec::new();
     let hard = read_hard(source, owner, &mut notes)?;
@@ -155,11 +163,13 @@ pub fn recover_shard(source: &dyn Source, identity: &Identity, shard: ShardId) -
         notes.push(Note::TermRaised { from: hard_state.term, to: log.last_term() });
         hard_state = HardState { term: log.last_term(), vote: None, ..hard_state };
     }
-    let next = segments.len() as u64 + 1;
-    if let Some(last) = segments.pop_if(|s| s.pristine) {
-        debug_assert_eq!(last.header.number + 1, next);
+    if unfinished.is_none() && segments.len() > 1 {
+        // An empty segment is made anew, since a crash in the middle of that leaves what is
+        // understood: an unreadable header in the last place. Not the first segment, whose being there
+        // vouches for the hard state, and none behind which another creation had begun.
+        segments.pop_if(|s| s.pristine);
     }
-    debug_assert!(unfinished.is_none_or(|u| u == next));
+    debug_assert!(unfinished.is_none_or(|u| u == segments.len() as u64 + 1));
     let tail = Tail {
         next_seq: log.seq + 1,
         chain: log.chain,
@@ -174,7 +184,11 @@ pub fn recover_shard(source: &dyn Source, identity: &Identity, shard: ShardId) -
     Ok(Recovered { hard_state, blocks: log.blocks, tail, notes })
 }
 
-fn read_hard(source: &dyn Source, owner: Owner, notes: &mut Vec<Note>) -> Result<Slots<HardRecord>, RecoverError> {
+fn read_hard(
+    source: &dyn Source,
+    owner: Owner,
+    notes: &mut Vec<Note>,
+) -> Result<Slots<HardRecord>, RecoverError> {
     let file = hard_state_file(owner.shard);
     let bytes = source.read(&file).map_err(|fault| match fault {
         SourceError::NotFound { file } => RecoverError::Missing { file },
@@ -330,7 +344,8 @@ fn check_tail(
     let mut marked = false;
     for segment in live {
         stray.seq = stray.seq.max(segment.stray.seq);
-        stray.durable_upto = stray.durable_upto.max(segment.stray.durable_upto);
+        stray.durable_upto =
+            stray.durable_upto.max(segment.stray.durable_upto).max(segment.header.durable_upto);
         stray.hint = stray.hint.max(segment.stray.hint);
         for mark in &segment.marks {
             stray.seq = stray.seq.max(mark.seq);

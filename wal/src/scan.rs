@@ -8,7 +8,7 @@ use palisade_types::{Block, BlockError, LogIndex, Term};
 
 use crate::batch::{self, BatchHeader};
 use crate::error::RecoverError;
-use crate::page::{Owner, PAGE};
+use crate::page::{Owner, PAGE, content_len};
 use crate::segment::{DATA_START, Mark, SegmentHeader};
 
 /// The log as far as it has been read.
@@ -93,7 +93,7 @@ impl Log {
         segment.marks = Mark::all(bytes, owner, header.number)
             .filter(|m| m.salt == header.salt && m.seq < segment.limit)
             .collect();
-        let end = bytes.iter().rposition(|b| *b != 0).map_or(0, |p| p as u64 + 1);
+        let end = content_len(bytes) as u64;
         segment.junk = end.saturating_sub(offset);
         segment.pristine = end <= PAGE as u64;
         Ok(())
@@ -101,7 +101,8 @@ impl Log {
 
     /// Replays a whole batch. What is wrong inside one is no torn write: its checksums fit.
     fn apply(&mut self, file: &str, batch: &BatchHeader, body: &[u8]) -> Result<(), RecoverError> {
-        let damaged = |what: String| RecoverError::Damaged { file: file.to_string(), offset: batch.offset, what };
+        let damaged =
+            |what: String| RecoverError::Damaged { file: file.to_string(), offset: batch.offset, what };
         if let Some(keep) = batch.truncate_after {
             self.blocks.truncate(self.blocks.partition_point(|b| b.last() <= keep));
             if self.last() != keep {
@@ -110,7 +111,11 @@ impl Log {
         }
         self.hint = self.hint.max(batch.commit_hint);
         if self.hint > self.last() {
-            return Err(damaged(format!("the log ends at {} before what was committed, {}", self.last(), self.hint)));
+            return Err(damaged(format!(
+                "the log ends at {} before what was committed, {}",
+                self.last(),
+                self.hint
+            )));
         }
         let mut rest = Bytes::copy_from_slice(body);
         let mut count = 0;
@@ -125,7 +130,11 @@ impl Log {
                 && block.prev_chain() == self.last_chain();
             let first = count > 0 || block.first() == batch.first;
             if !follows || !first {
-                return Err(damaged(format!("batch {}: {block:?} does not follow {}", batch.seq, self.last())));
+                return Err(damaged(format!(
+                    "batch {}: {block:?} does not follow {}",
+                    batch.seq,
+                    self.last()
+                )));
             }
             self.blocks.push(block);
             count += 1;
@@ -148,6 +157,7 @@ fn take_block(rest: &mut Bytes) -> Result<Block, BlockError> {
 /// Whether a file whose header is unreadable was ever in use: a batch or a mark in it is whole.
 /// A segment is used only after its creation was durable, so without a trace it never was.
 pub(crate) fn was_used(bytes: &[u8], owner: Owner, number: u64) -> bool {
-    let batch_at = |at| batch::read(bytes, at as u64).is_some_and(|(h, _)| h.owner == owner && h.segment == number);
+    let batch_at =
+        |at| batch::read(bytes, at as u64).is_some_and(|(h, _)| h.owner == owner && h.segment == number);
     Mark::all(bytes, owner, number).next().is_some() || (0..bytes.len()).step_by(PAGE).any(batch_at)
 }

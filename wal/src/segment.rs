@@ -50,6 +50,8 @@ pub(crate) struct SegmentHeader {
     pub(crate) salt: u128,
     /// How many bytes were allocated ahead; a first batch larger than that grows the file.
     pub(crate) size: u64,
+    /// The newest batch that was durable when the segment was made: a log that ends before it is damaged.
+    pub(crate) durable_upto: u64,
     /// `None` in a spare, made ahead of need: its first batch follows the last of the segment before.
     pub(crate) opening: Option<Opening>,
 }
@@ -61,6 +63,7 @@ impl SegmentHeader {
             w.u64(self.number);
             w.u128(self.salt);
             w.u64(self.size);
+            w.u64(self.durable_upto);
             w.u64(self.opening.map_or(0, |o| o.first_seq));
             w.u128(self.opening.map_or(0, |o| o.prev_chain));
         })
@@ -69,16 +72,24 @@ impl SegmentHeader {
     /// Reads the header of a segment's bytes, and whose it is.
     pub(crate) fn read(file: &[u8]) -> Result<(Owner, SegmentHeader), PageFault> {
         let page = page::open(file, 0, HEADER_MAGIC)?;
-        let mut r = page.fields;
-        let fields = (|r: &mut Reader<'_>| Ok::<_, palisade_types::DecodeError>((r.u64()?, r.u128()?, r.u64()?, r.u64()?, r.u128()?)))(&mut r);
-        let (number, salt, size, first_seq, prev_chain) = fields.map_err(|_| PageFault::Bad)?;
-        let opening = match page.kind {
-            KIND_SPARE => None,
-            KIND_OPENING => Some(Opening { first_seq, prev_chain }),
+        let mut header = decode_header(page.fields).map_err(|_| PageFault::Bad)?;
+        match page.kind {
+            KIND_SPARE => header.opening = None,
+            KIND_OPENING => {}
             _ => return Err(PageFault::Bad),
-        };
-        Ok((page.owner, SegmentHeader { number, salt, size, opening }))
+        }
+        Ok((page.owner, header))
     }
+}
+
+fn decode_header(mut r: Reader<'_>) -> Result<SegmentHeader, palisade_types::DecodeError> {
+    Ok(SegmentHeader {
+        number: r.u64()?,
+        salt: r.u128()?,
+        size: r.u64()?,
+        durable_upto: r.u64()?,
+        opening: Some(Opening { first_seq: r.u64()?, prev_chain: r.u128()? }),
+    })
 }
 
 /// "I intended this batch": written under the same sync as the batch, in another place.

@@ -1,12 +1,12 @@
 //! A small value that changes rarely and must never be lost or go back: two alternating
 //! generations, each in two pages of their own.
 //!
-//! Generation `g` lives in slot `g % 2`, pages `2 * slot` and `2 * slot + 1`. Its first copy is
-//! written and synced before its second is begun, and the value is in force once both are. So a
-//! crash leaves at most one page unreadable, whatever it tears, and then the other copy in the slot
-//! says what happened: an older generation (the new one was never in force) or the new one (it may
-//! have been). Two unreadable copies in one slot are no work of a crash: what they held may have
-//! been the newest value, and the file is refused.
+//! Generation `g` lives in slot `g % 2`, pages `2 * slot` and `2 * slot + 1`. One copy is written and
+//! synced before the other is begun, first the one that is unreadable or older, and the value is in
+//! force once both are. So however often it crashes, at most one page of a slot is unreadable, and
+//! then the other says what happened: an older generation (the new one was never in force) or the
+//! new one (it may have been). Two unreadable copies in one slot are no work of crashes: what they
+//! held may have been the newest value, and the file is refused.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -43,14 +43,16 @@ pub struct Slots<T> {
     generation: u64,
     value: T,
     incomplete: bool,
+    /// For each slot, which of its copies is to be overwritten first: one that is not needed.
+    first: [usize; 2],
 }
 
-/// The next generation, to be written in order: the first copy, a sync, the second copy, a sync.
+/// The next generation, to be written in order: one copy, a sync, the other copy, a sync.
 #[derive(Clone, Debug)]
 pub struct Staged<T> {
     generation: u64,
     value: T,
-    /// Offset and page of each copy.
+    /// Offset and page of each copy, in the order to be written.
     pub copies: [(u64, Bytes); 2],
 }
 
@@ -66,7 +68,7 @@ impl<T: SlotValue> Slots<T> {
     pub fn create(owner: Owner, value: T) -> (Vec<u8>, Slots<T>) {
         let pages: Vec<Vec<u8>> =
             (0..COPIES).map(|copy| seal_copy(&owner, copy as u64 / 2, copy, &value)).collect();
-        (page::concat(&pages), Slots { owner, generation: 1, value, incomplete: false })
+        (page::concat(&pages), Slots { owner, generation: 1, value, incomplete: false, first: [0, 0] })
     }
 
     /// Reads a file's bytes. `file` is its name, for messages.
@@ -86,7 +88,13 @@ impl<T: SlotValue> Slots<T> {
                     let offset = (2 * slot * PAGE) as u64;
                     return Err(RecoverError::GenerationLost { file: file.to_string(), offset });
                 }
-                (Some(a), Some(b)) => if b.0 > a.0 { b } else { a },
+                (Some(a), Some(b)) => {
+                    if b.0 > a.0 {
+                        b
+                    } else {
+                        a
+                    }
+                }
                 (Some(one), None) | (None, Some(one)) => one,
             };
             slots[slot] = Some(best.clone());
@@ -108,7 +116,9 @@ impl<T: SlotValue> Slots<T> {
             && whole(2 * slot + 1, &newest)
             && whole(2 - 2 * slot, &before)
             && whole(3 - 2 * slot, &before));
-        Ok(Slots { owner, generation: newest.0, value: newest.1, incomplete })
+        let generation = |copy: usize| copies[copy].as_ref().map(|c| c.0);
+        let first = [0, 2].map(|slot| usize::from(generation(slot) > generation(slot + 1)));
+        Ok(Slots { owner, generation: newest.0, value: newest.1, incomplete, first })
     }
 
     /// The value in force.
@@ -129,12 +139,13 @@ impl<T: SlotValue> Slots<T> {
     /// Prepares the next generation.
     pub fn stage(&self, value: T) -> Staged<T> {
         let generation = self.generation + 1;
-        let first = 2 * (generation % 2) as usize;
+        let slot = (generation % 2) as usize;
+        let first = 2 * slot + self.first[slot];
         let page = |copy: usize| {
             let bytes = seal_copy(&self.owner, generation, copy, &value);
             ((copy * PAGE) as u64, Bytes::from(bytes))
         };
-        Staged { generation, copies: [page(first), page(first + 1)], value }
+        Staged { generation, copies: [page(first), page(first ^ 1)], value }
     }
 
     /// Both copies of the staged generation are durable: it is in force.
@@ -143,6 +154,7 @@ impl<T: SlotValue> Slots<T> {
     /// When it is not the next one.
     pub fn commit(&mut self, staged: Staged<T>) {
         assert!(staged.generation == self.generation + 1, "generations are written one after the other");
+        self.first[(staged.generation % 2) as usize] = 0;
         self.generation = staged.generation;
         self.value = staged.value;
         self.incomplete = false;
@@ -151,7 +163,12 @@ impl<T: SlotValue> Slots<T> {
 
 type Copy<T> = Option<(u64, T)>;
 
-fn read_copy<T: SlotValue>(owner: Owner, file: &str, bytes: &[u8], copy: usize) -> Result<Copy<T>, RecoverError> {
+fn read_copy<T: SlotValue>(
+    owner: Owner,
+    file: &str,
+    bytes: &[u8],
+    copy: usize,
+) -> Result<Copy<T>, RecoverError> {
     let page = match page::open(bytes, copy * PAGE, T::MAGIC) {
         Ok(page) => page,
         Err(PageFault::Bad) => return Ok(None),

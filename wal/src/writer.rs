@@ -137,6 +137,7 @@ impl Wal {
             number: tail.segment,
             salt: draw_salt(&mut salts, tail.segment, tail.next_seq),
             size: config.segment_bytes,
+            durable_upto: tail.next_seq - 1,
             opening: Some(opening),
         };
         let mut flight = Flight { steps: VecDeque::from([Step::Open]), ..Flight::default() };
@@ -159,7 +160,12 @@ impl Wal {
             last: tail.last,
             hard: tail.hard,
             durable: 0,
-            accepted: Accepted { persist: 0, last: tail.last, chain: Some(tail.last_chain), term: tail.last_term },
+            accepted: Accepted {
+                persist: 0,
+                last: tail.last,
+                chain: Some(tail.last_chain),
+                term: tail.last_term,
+            },
             queue: VecDeque::new(),
             commit_hint: LogIndex(0),
             flight: Some(flight),
@@ -306,11 +312,14 @@ impl Wal {
     /// Takes from the queue what fits into one batch. A cut of the log starts a batch of its own.
     fn gather(&mut self) -> Flight {
         let room = self.config.segment_bytes - DATA_START - BATCH_HEADER as u64;
-        let room = usize::try_from(room).map_or(self.config.batch_bytes_max, |r| r.min(self.config.batch_bytes_max));
+        let room =
+            usize::try_from(room).map_or(self.config.batch_bytes_max, |r| r.min(self.config.batch_bytes_max));
         let mut flight = Flight::default();
         let mut hard_state = None;
         while let Some(queued) = self.queue.front_mut() {
-            if queued.truncate_after.is_some() && (flight.truncate_after.is_some() || !flight.blocks.is_empty()) {
+            if queued.truncate_after.is_some()
+                && (flight.truncate_after.is_some() || !flight.blocks.is_empty())
+            {
                 break;
             }
             hard_state = queued.hard_state.take().or(hard_state);
@@ -378,7 +387,8 @@ impl Wal {
 
     fn hard_op(&mut self, copy: usize) -> DiskOp {
         let id = self.op_id();
-        let staged = self.flight.as_ref().and_then(|f| f.staged.as_ref()).expect("these steps stage a hard state");
+        let staged =
+            self.flight.as_ref().and_then(|f| f.staged.as_ref()).expect("these steps stage a hard state");
         let (offset, page) = staged.copies[copy].clone();
         DiskOp::Write { id, file: hard_state_file(self.config.shard), parts: vec![(offset, vec![page])] }
     }
@@ -478,11 +488,12 @@ impl Wal {
         if self.background.is_some() || !self.is_open() {
             return None;
         }
-        let half_full = self.offset > self.active.size / 2;
+        let half_full = self.offset - DATA_START > (self.active.size - DATA_START) / 2;
         if self.spare.is_none() && (half_full || self.starved) && self.retry_at.is_none_or(|at| at <= now) {
             let number = self.active.number + 1;
             let salt = draw_salt(&mut self.salts, number, self.seq);
-            let header = SegmentHeader { number, salt, size: self.config.segment_bytes, opening: None };
+            let size = self.config.segment_bytes;
+            let header = SegmentHeader { number, salt, size, durable_upto: self.seq, opening: None };
             let op = self.create_op(header);
             self.background = Some((op.id(), Job::Spare(header)));
             return Some(op);

@@ -110,7 +110,8 @@ impl Core {
         self.give_up(now, claim, false);
     }
 
-    /// Releases a claim; [`ClaimResult::Released`] is reported once that is certain.
+    /// Releases a claim; [`ClaimResult::Released`] is reported once that is certain. Of a claim that
+    /// was reported over before, nothing more is.
     pub fn release(&mut self, now: Time, claim: ClaimId) {
         self.give_up(now, claim, true);
     }
@@ -297,7 +298,7 @@ impl Core {
         }
         if matches!(refusal, Refusal::NotAttached { .. }) {
             let session = claim.session;
-            self.not_attached(session);
+            self.not_attached(now, session);
         }
         let Some(claim) = self.claims.get_mut(&id) else { return };
         claim.retry_at = now + retry_after(&refusal, claim.attempts, &self.config, &mut self.rng);

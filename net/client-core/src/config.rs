@@ -23,7 +23,7 @@ pub struct CoreConfig {
 }
 
 impl CoreConfig {
-    /// The usual patience: a second for a connection, two for an answer, pauses from 25 ms to 1 s.
+    /// The usual patience: a second for a connection, two for an answer, pauses from 25 ms to half a second.
     pub fn new(endpoints: Vec<String>) -> CoreConfig {
         CoreConfig {
             endpoints,
@@ -31,7 +31,7 @@ impl CoreConfig {
             dial_timeout: Duration::from_secs(1),
             silence_timeout: Duration::from_secs(2),
             backoff_min: Duration::from_millis(25),
-            backoff_max: Duration::from_secs(1),
+            backoff_max: Duration::from_millis(500),
         }
     }
 }

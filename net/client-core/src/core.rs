@@ -225,7 +225,7 @@ impl Core {
     fn frame(&mut self, now: Time, frame: &Frame<'_>) -> Result<(), LinkError> {
         let bad = |error: palisade_wire::MessageError| LinkError::Protocol(error.to_string());
         match (frame.kind, frame.kind.group()) {
-            (Kind::ServerHello, _) => self.greeted(now, &ServerHello::decode(frame).map_err(bad)?),
+            (Kind::ServerHello, _) => self.greeted(&ServerHello::decode(frame).map_err(bad)?),
             (Kind::HelloRefused, _) => {
                 let refused = HelloRefused::decode(frame).map_err(bad)?;
                 Err(LinkError::Refused { reason: refused.reason, text: refused.text })
@@ -242,7 +242,7 @@ impl Core {
         }
     }
 
-    fn greeted(&mut self, now: Time, hello: &ServerHello) -> Result<(), LinkError> {
+    fn greeted(&mut self, hello: &ServerHello) -> Result<(), LinkError> {
         let greeting = self.net.link.as_ref().is_some_and(|l| matches!(l.stage, Stage::Greeting));
         if !greeting || !(VERSION_MIN..=VERSION_MAX).contains(&hello.version) {
             return Err(LinkError::Protocol("a greeting that fits nothing".to_string()));
@@ -262,7 +262,6 @@ impl Core {
         let endpoint = link.endpoint.clone();
         self.event(Event::LinkUp { endpoint, node: hello.node, leader: hello.leader });
         self.everybody_wants();
-        self.run_timers(now);
         Ok(())
     }
 

@@ -144,10 +144,10 @@ impl Net {
 
     /// Begins a connection to the server hinted at, or to the next in turn.
     pub(crate) fn dial(&mut self, now: Time) -> (LinkId, String) {
-        let endpoint = self.prefer.take().unwrap_or_else(|| {
-            self.cursor = (self.cursor + 1) % self.known.len();
-            self.known[self.cursor].clone()
-        });
+        // A server hinted at takes its place in the turn: when it fails, the next one is asked.
+        let hinted = self.prefer.take().and_then(|address| self.known.iter().position(|k| *k == address));
+        self.cursor = hinted.unwrap_or((self.cursor + 1) % self.known.len());
+        let endpoint = self.known[self.cursor].clone();
         self.next_link += 1;
         let id = LinkId(self.next_link);
         self.link = Some(Link {

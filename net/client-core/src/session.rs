@@ -3,6 +3,7 @@
 
 use ::core::time::Duration;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
 use alloc::vec::Vec;
 use palisade_types::limits::TTL_DEFAULT;
 use palisade_types::time::millis;
@@ -30,7 +31,6 @@ pub(crate) fn retry_after(refusal: &Refusal, attempts: u32, config: &CoreConfig,
             let asked = Duration::from_millis(u64::from(*retry_after_ms)).min(BUSY_MAX);
             jittered(asked.max(config.backoff_min), rng)
         }
-        Refusal::NotAttached { .. } if attempts == 0 => Duration::ZERO,
         _ => backoff(config, attempts, rng),
     }
 }
@@ -175,7 +175,8 @@ impl Core {
     }
 
     /// Forgets a session without closing it: it is renewed no more, and its locks stay taken until
-    /// it expires. For a caller that must stop while guards are still in use.
+    /// it expires. For a caller that must stop while guards are still in use. Its claims are reported
+    /// lost; of the session nothing more is.
     pub fn forget_session(&mut self, now: Time, handle: SessionHandle) {
         self.lose_claims(handle, &LostReason::Closed);
         self.remove_session(handle);
@@ -260,8 +261,13 @@ impl Core {
         }
         match *reply {
             Reply::Opened { session: opened, ttl_ms, gone_within_ms, short_ttl } => {
-                if ttl_ms == 0 || self.by_id.contains_key(&opened) {
+                if ttl_ms == 0 {
                     return false;
+                }
+                if self.by_id.contains_key(&opened) {
+                    let reason = String::from("the token belongs to another session of this client");
+                    self.lose_session(handle, &LostReason::Refused(Refusal::BadRequest { reason }));
+                    return true;
                 }
                 session.ttl = Duration::from_millis(u64::from(ttl_ms));
                 session.gone_within = Duration::from_millis(gone_within_ms);
@@ -321,14 +327,16 @@ impl Core {
         }
     }
 
-    /// The present connection has not presented the token after all.
-    pub(crate) fn not_attached(&mut self, handle: SessionHandle) {
+    /// The present connection has not presented the token after all: it will, after a short pause,
+    /// lest a server that never remembers is asked without end.
+    pub(crate) fn not_attached(&mut self, now: Time, handle: SessionHandle) {
         if let Some(session) = self.sessions.get_mut(&handle)
             && session.attached
         {
             session.attached = false;
             session.renew_at = Time::FAR;
-            self.wanting.push_back(Item::Session(handle));
+            session.retry_at = now + backoff(&self.config, 0, &mut self.rng);
+            self.session_timer(now, handle);
         }
     }
 
@@ -349,7 +357,7 @@ impl Core {
             Refusal::SessionEnded { cause, .. } => {
                 return self.lose_session(handle, &LostReason::Ended(*cause));
             }
-            Refusal::NotAttached { .. } => self.not_attached(handle),
+            Refusal::NotAttached { .. } => self.not_attached(now, handle),
             refusal if refusal.is_final() => {
                 return self.lose_session(handle, &LostReason::Refused(refusal.clone()));
             }
@@ -417,7 +425,7 @@ impl Core {
                 Refusal::NotAttached { session } => {
                     let Some(handle) = self.by_id.get(session).copied() else { continue };
                     not_renewed.insert(handle);
-                    self.not_attached(handle);
+                    self.not_attached(now, handle);
                 }
                 // It does not say of whom: nobody may count on the rest.
                 other => {

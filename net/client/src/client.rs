@@ -205,8 +205,22 @@ impl Client {
 
     async fn read(&self, request: ReadRequest) -> Result<Reply, CallError> {
         let (reply, answer) = oneshot::channel();
-        self.shared.send(Command::Read { request, reply })?;
+        let tag = self.shared.next_tag();
+        self.shared.send(Command::Read { tag, request, reply })?;
+        // A read that nobody waits for any more is not repeated.
+        let _asked = Asked { shared: &self.shared, tag };
         self.shared.answer(answer).await
+    }
+}
+
+struct Asked<'a> {
+    shared: &'a Shared,
+    tag: Tag,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let _ = self.shared.send(Command::DropRead { tag: self.tag });
     }
 }
 

@@ -1,5 +1,8 @@
 //! CLOCK_BOOTTIME: the clock of leases. It goes on while the machine sleeps, so that a suspended
 //! laptop wakes up knowing that its lease has run out.
+//!
+//! The only unsafe code of the client is here: registering the timer with the runtime.
+#![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -36,7 +39,10 @@ impl Alarm {
     pub(crate) fn new() -> io::Result<Alarm> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Boottime, flags)?;
-        Ok(Alarm { timer: AsyncFd::new(timer)?, at: Time::FAR })
+        // SAFETY: the descriptor is open and owned by the AsyncFd from here on: nothing else closes it,
+        // and an OwnedFd names the same descriptor as long as it lives.
+        let timer = unsafe { AsyncFd::register(timer) }.map_err(io::Error::from)?;
+        Ok(Alarm { timer, at: Time::FAR })
     }
 
     /// Sets the alarm; [`Time::FAR`] switches it off.

@@ -40,7 +40,9 @@ pub(crate) enum Command {
     /// Nobody wants the claim any more: cancels it, or releases it if it was granted.
     Abandon { tag: Tag },
     /// Reads.
-    Read { request: ReadRequest, reply: oneshot::Sender<Result<Reply, CallError>> },
+    Read { tag: Tag, request: ReadRequest, reply: oneshot::Sender<Result<Reply, CallError>> },
+    /// Nobody waits for the read any more.
+    DropRead { tag: Tag },
 }
 
 /// An open session, as the cluster granted it.

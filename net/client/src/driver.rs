@@ -57,6 +57,7 @@ pub(crate) struct Driver {
     sessions: HashMap<SessionHandle, SessionEntry>,
     claim_tags: HashMap<Tag, ClaimId>,
     claims: HashMap<ClaimId, ClaimEntry>,
+    call_tags: HashMap<Tag, CallId>,
     calls: HashMap<CallId, Answer<Reply>>,
     trouble: Trouble,
     /// Nobody holds a handle any more.
@@ -100,6 +101,7 @@ impl Driver {
             sessions: HashMap::new(),
             claim_tags: HashMap::new(),
             claims: HashMap::new(),
+            call_tags: HashMap::new(),
             calls: HashMap::new(),
             trouble,
             alone: false,
@@ -224,9 +226,17 @@ impl Driver {
                     self.core.abandon(now, claim);
                 }
             }
-            Command::Read { request, reply } => {
+            Command::Read { tag, request, reply } => {
                 let call = self.core.read(now, request);
+                self.call_tags.insert(tag, call);
                 self.calls.insert(call, reply);
+            }
+            Command::DropRead { tag } => {
+                if let Some(call) = self.call_tags.remove(&tag)
+                    && self.calls.remove(&call).is_some()
+                {
+                    self.core.drop_call(call);
+                }
             }
         }
     }

@@ -234,13 +234,6 @@ impl Cluster {
         assert!(next > now, "node {id} has just done what is due at {next}");
     }
 
-    /// Lets a node's next deadline come; only this node notices.
-    pub(crate) fn run_to_deadline(&mut self, id: u32) {
-        let deadline = self.node(id).raft.next_deadline();
-        self.now = self.now.max(deadline);
-        self.tick(id);
-    }
-
     /// Loses what was not persisted and starts again from the disk.
     pub(crate) fn restart(&mut self, id: u32) {
         let (config, disk) = (self.node(id).config.clone(), self.node(id).disk.clone());
@@ -251,6 +244,11 @@ impl Cluster {
         node.applied.clear();
         node.confirmed = None;
         node.raft.check();
+    }
+
+    /// One node hands out and persists until it has nothing left to do.
+    pub(crate) fn settle_follower(&mut self, id: u32) {
+        while self.ready(id) || self.persist(id, usize::MAX) {}
     }
 
     /// Until nothing moves: everything handed out, persisted and delivered among these nodes;

@@ -12,6 +12,8 @@ pub(crate) struct Judge {
     leaders: BTreeMap<Term, NodeId>,
     /// Every block anyone has treated as committed, in order.
     pub(crate) committed: Vec<Block>,
+    /// The test itself plays a leader, whose commit index is to be believed.
+    pub(crate) trusting: bool,
     /// For each round, the read index it must reach: what was committed when it began.
     rounds: BTreeMap<(NodeId, RoundId), (LogIndex, LogIndex)>,
 }
@@ -60,7 +62,7 @@ impl Judge {
                 continue;
             }
             let copies = disks.iter().filter(|d| d.blocks.contains(block)).count();
-            assert!(copies > disks.len() / 2, "{block:?} is committed with {copies} copies");
+            assert!(self.trusting || copies > disks.len() / 2, "{block:?} is committed with {copies} copies");
             self.committed.push(block.clone());
         }
     }

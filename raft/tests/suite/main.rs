@@ -7,3 +7,4 @@ mod paper;
 mod quorum;
 mod random;
 mod script;
+mod topology;

@@ -196,8 +196,6 @@ fn killed_by(mutant: Mutant, seeds: u64) -> Option<u64> {
 #[test]
 fn every_bug_switched_on_is_found() {
     for mutant in [Mutant::B1, Mutant::B3, Mutant::B4, Mutant::B6, Mutant::B8, Mutant::B9, Mutant::B13] {
-        let seed = killed_by(mutant, 1000);
-        std::println!("{mutant:?} {seed:?}");
+        assert!(killed_by(mutant, 500).is_some(), "{mutant:?} lives");
     }
-    panic!();
 }

@@ -2,12 +2,17 @@
 //! models, which rules it checks, and how to replay a failing seed.
 
 pub mod check;
+pub mod client;
 pub mod clock;
 pub mod faults;
+pub mod links;
 pub mod network;
+pub mod node;
 pub mod options;
 pub mod queue;
 pub mod raft_cluster;
 pub mod report;
 pub mod resource;
 pub mod trace;
+mod workload;
+pub mod world;

@@ -179,6 +179,23 @@ pub struct DiskOptions {
     pub segment_bytes: u64,
 }
 
+/// What the shards are configured with.
+#[derive(Clone, Copy, Debug)]
+pub struct ShardOptions {
+    /// See `palisade_shard::ShardConfig`.
+    pub expiry_slack: Duration,
+    /// Releases of ended sessions a second.
+    pub releases_per_second: u64,
+    /// Commands in hand before new ones are refused.
+    pub in_hand_max: usize,
+    /// Commands that seal a block under load.
+    pub block_commands: u32,
+    /// Fewer commands than this are light load.
+    pub light_commands: u32,
+    /// Blocks applied in a turn.
+    pub applies_per_turn: usize,
+}
+
 /// What the clients do.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkloadOptions {
@@ -223,6 +240,8 @@ pub struct Options {
     pub faults: FaultOptions,
     /// Raft.
     pub raft: RaftOptions,
+    /// The shards.
+    pub shard: ShardOptions,
     /// The disks.
     pub disk: DiskOptions,
     /// The clients.
@@ -245,13 +264,14 @@ impl Options {
             seed,
             profile,
             nodes,
-            storm: Duration::from_millis(rng.between(45_000, 55_000)),
+            storm: Duration::from_millis(rng.between(36_000, 42_000)),
             clocks_ppm: if rng.per_mille(500) { rng.between(100, 5_000) } else { 0 },
             turn: Duration::from_micros(if rng.per_mille(300) { rng.between(100, 3_000) } else { 0 }),
             heal_quorum_first: rng.per_mille(500),
             network: draw_network(&mut rng),
             faults: draw_faults(&mut rng),
             raft: draw_raft(&mut rng),
+            shard: draw_shard(&mut rng),
             disk: DiskOptions {
                 floor: Duration::from_micros(rng.between(50, 2_000)),
                 spread: Duration::from_micros(rng.between(100, 20_000)),
@@ -396,5 +416,16 @@ fn draw_workload(rng: &mut Rng) -> WorkloadOptions {
         hold: Duration::from_millis(rng.between(100, 4_000)),
         ttl_min: Duration::from_millis(1_000),
         ttl_max: Duration::from_millis(rng.between(1_500, 10_000)),
+    }
+}
+
+fn draw_shard(rng: &mut Rng) -> ShardOptions {
+    ShardOptions {
+        expiry_slack: Duration::from_millis(if rng.per_mille(500) { 1_000 } else { rng.between(20, 300) }),
+        releases_per_second: if rng.per_mille(300) { rng.between(50, 500) } else { 20_000 },
+        in_hand_max: if rng.per_mille(200) { rng.between(2, 20) as usize } else { 50_000 },
+        block_commands: rng.between(1, 64) as u32,
+        light_commands: rng.between(1, 16) as u32,
+        applies_per_turn: if rng.per_mille(300) { rng.between(1, 3) as usize } else { 64 },
     }
 }

@@ -20,6 +20,10 @@ use crate::trace::{Story, Trace};
 
 /// How long the cluster has to settle after the storm.
 const CALM: Duration = Duration::from_secs(12);
+/// More events than any healthy run has.
+const EVENTS_MAX: u64 = 1_000_000;
+/// More work in one turn than any healthy node has.
+const READY_MAX: usize = 10_000;
 
 #[derive(Debug)]
 enum Event {
@@ -154,6 +158,8 @@ impl RaftCluster {
             }
             self.now = at;
             self.trace.at(at);
+            let most = demand(self.trace.events() < EVENTS_MAX, "L6", || "events without end".into());
+            most?;
             self.on_event(event)?;
         }
         self.check.converged()?;
@@ -320,7 +326,8 @@ impl RaftCluster {
 
     /// Takes what a Raft wants done, does it, and looks at the Raft.
     fn after(&mut self, node: usize) -> Checked {
-        loop {
+        for turn in 0.. {
+            demand(turn < READY_MAX, "L6", || format!("node {} has work without end", node + 1))?;
             let Some(raft) = &mut self.members[node].raft else { return Ok(()) };
             if !raft.has_ready() {
                 break;

@@ -45,7 +45,8 @@ impl Judged {
             if rng.per_mille(200) {
                 step.keep -= rng.below(3).min(step.keep as u64) as usize;
             }
-            let cut = (step.keep < run.log.len()).then(|| run.log[..step.keep].last().map_or(LogIndex(0), Block::last));
+            let cut = (step.keep < run.log.len())
+                .then(|| run.log[..step.keep].last().map_or(LogIndex(0), Block::last));
             run.log.truncate(step.keep);
             for _ in 0..rng.below(4) {
                 let next = block(&run.log, term.0, 1 + rng.below(2) as usize, rng.below(4000) as usize);
@@ -119,7 +120,10 @@ fn a_crash_at_any_moment_leaves_what_was_acknowledged() {
                     _ => {
                         // Operations end in any order.
                         let turns = rng.below(1 + judged.run.open_ops.len() as u64) as usize;
-                        judged.run.open_ops.rotate_left(turns.min(judged.run.open_ops.len().saturating_sub(1)));
+                        judged
+                            .run
+                            .open_ops
+                            .rotate_left(turns.min(judged.run.open_ops.len().saturating_sub(1)));
                         judged.run.end_one();
                     }
                 }

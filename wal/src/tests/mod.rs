@@ -1,7 +1,6 @@
 //! Tests over the simulated disk. Shared here: a node's directory, a maker of blocks, and a driver
 //! that performs the log's operations.
 
-
 mod crash;
 mod damage;
 mod format;
@@ -16,8 +15,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 use palisade_types::block::Seal;
 use palisade_types::{
-    Block, BlockBuilder, ClusterId, ClusterLimits, HardState, Incarnation, LogIndex, Mutants, Name, NodeId, Rng,
-    ShardId, Term, Time,
+    Block, BlockBuilder, ClusterId, ClusterLimits, HardState, Incarnation, LogIndex, Mutants, Name, NodeId,
+    Rng, ShardId, Term, Time,
 };
 
 use crate::*;

@@ -27,10 +27,14 @@ struct Run {
 }
 
 impl Run {
+    /// Mostly a live session, now and then one that may have ended.
     fn session(&mut self) -> usize {
-        let n = self.sessions.len() as u64;
-        let recent = if self.rng.per_mille(900) { n.min(12) } else { n };
-        (n - 1 - self.rng.below(recent)) as usize
+        let live: Vec<SessionId> = self.world.machine.sessions_iter().map(|s| s.session).collect();
+        if live.is_empty() || self.rng.per_mille(50) {
+            return self.rng.below(self.sessions.len() as u64) as usize;
+        }
+        let id = live[self.rng.below(live.len() as u64) as usize];
+        self.sessions.iter().position(|s| s.0 == id).unwrap()
     }
 
     fn command(&mut self, shape: &Shape) -> Command {
@@ -192,6 +196,6 @@ fn random_commands_have_the_same_effects_as_in_the_model() {
         "floor",
     ] {
         let count: u64 = reached.get(kind).copied().unwrap_or(0);
-        assert!(count >= 100, "{kind} was reached {count} times only: {reached:#?}");
+        assert!(count >= 60, "{kind} was reached {count} times only: {reached:#?}");
     }
 }

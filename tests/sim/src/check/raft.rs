@@ -73,6 +73,11 @@ impl Log {
         self.0.is_empty()
     }
 
+    /// The end of the last block for which this holds; 0 if it holds for none.
+    pub fn last_where(&self, holds: impl Fn(&Entry) -> bool) -> LogIndex {
+        self.0.iter().rev().find(|e| holds(e)).map_or(LogIndex(0), |e| e.last)
+    }
+
     /// Drops what ends above this index, which must be a block's edge.
     ///
     /// # Errors
@@ -127,6 +132,7 @@ pub struct RaftCheck {
     /// For each of these, the term in which it was first seen to be committed.
     committed_in: Vec<Term>,
     blocks: Vec<Block>,
+    states: BTreeMap<LogIndex, u128>,
     /// How often a node became leader.
     pub leader_changes: u64,
 }
@@ -141,6 +147,7 @@ impl RaftCheck {
             committed: Vec::new(),
             committed_in: Vec::new(),
             blocks: Vec::new(),
+            states: BTreeMap::new(),
             leader_changes: 0,
         }
     }
@@ -395,6 +402,17 @@ impl RaftCheck {
         let n = &self.nodes[leader];
         demand(n.leads != Some(term) || n.log.holds(entry), "R9", || {
             format!("{entry:?} is acknowledged in term {term}, whose leader holds another log")
+        })
+    }
+
+    /// A node has this state after it applied up to this index.
+    ///
+    /// # Errors
+    /// R5 when another node had another state there.
+    pub fn on_state(&mut self, node: usize, applied: LogIndex, digest: u128) -> Checked {
+        let known = *self.states.entry(applied).or_insert(digest);
+        demand(known == digest, "R5", || {
+            format!("node {}'s state at {applied} differs from another node's", node + 1)
         })
     }
 

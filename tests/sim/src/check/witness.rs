@@ -1,1 +1,312 @@
-//! (under construction)
+//! The witness check: a naive machine, written from the design alone, is replayed over the committed
+//! log. Every answer a client gets must be the naive machine's answer to that command, at an index
+//! that was not committed yet when the request arrived (so order respects real time); every push
+//! must tell of something that happened; every read must show the naive machine's state at its
+//! revision, and a revision no older than what was committed when the read arrived (R11).
+
+use std::collections::BTreeMap;
+
+use palisade_machine::model::Model;
+use palisade_machine::{Applied, Command, Effect};
+use palisade_types::{
+    Block, Cause, ClusterLimits, Fence, LogIndex, Mutants, Outcome, Refusal, Reply, SessionId, SessionToken,
+    Ticket, Time,
+};
+use palisade_wire::{Push, Request};
+
+use super::sessions::SessionsCheck;
+use super::{Checked, Violation, demand};
+use crate::links::Asked;
+use crate::node::SHARD;
+
+/// Whom an answer belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    Claim(SessionId, Ticket),
+    Session(SessionId),
+    Token(SessionToken),
+}
+
+/// The witness.
+pub struct Witness {
+    model: Model,
+    replayed: usize,
+    index: LogIndex,
+    /// The naive machine's answers, with their indexes.
+    said: BTreeMap<Subject, Vec<(LogIndex, Reply)>>,
+    granted: BTreeMap<(SessionId, Ticket), Fence>,
+    opened: BTreeMap<SessionId, SessionToken>,
+    ended: BTreeMap<SessionId, Cause>,
+    /// Reads to be compared when the run is over, by their revision.
+    read: BTreeMap<LogIndex, Vec<(Request, Reply)>>,
+    limits: ClusterLimits,
+    answers: u64,
+    reads: u64,
+}
+
+impl Witness {
+    /// A witness of an empty log.
+    pub fn new(limits: ClusterLimits, _mutants: Mutants) -> Witness {
+        Witness {
+            model: Model::new(limits, SHARD),
+            replayed: 0,
+            index: LogIndex(0),
+            said: BTreeMap::new(),
+            granted: BTreeMap::new(),
+            opened: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            read: BTreeMap::new(),
+            limits,
+            answers: 0,
+            reads: 0,
+        }
+    }
+
+    /// How many answers were compared.
+    pub fn answers(&self) -> u64 {
+        self.answers
+    }
+
+    /// How many reads were taken down.
+    pub fn reads(&self) -> u64 {
+        self.reads
+    }
+
+    /// Takes in what was committed meanwhile. `blocks` is the whole committed log.
+    ///
+    /// # Errors
+    /// S5 when a session ends before its client's lease has.
+    pub fn replay(&mut self, now: Time, blocks: &[Block], sessions: &mut SessionsCheck) -> Checked {
+        while let Some(block) = blocks.get(self.replayed) {
+            self.replayed += 1;
+            for (place, command) in block.commands().enumerate() {
+                self.index = LogIndex(block.first().0 + place as u64);
+                self.apply(now, block.clock_ms(), command, sessions)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, now: Time, clock_ms: u64, command: &[u8], sessions: &mut SessionsCheck) -> Checked {
+        let mut effects = Vec::new();
+        self.model
+            .apply(Applied { index: self.index, clock_ms }, command, &mut effects)
+            .map_err(|e| Violation::new("R5", e.to_string()))?;
+        let subject = if command.is_empty() { None } else { subject_of_command(command) };
+        for effect in effects {
+            match effect {
+                Effect::Reply(reply) => {
+                    if let Reply::Granted { session, ticket, fence } = &reply {
+                        self.granted.insert((*session, *ticket), fence.clone());
+                    }
+                    if let Some(subject) = subject {
+                        self.said.entry(subject).or_default().push((self.index, reply));
+                    }
+                }
+                Effect::Granted { session, ticket, fence } => {
+                    self.granted.insert((session, ticket), fence);
+                }
+                Effect::SessionOpened { session, .. } => {
+                    if let Some(Subject::Token(token)) = subject {
+                        self.opened.insert(session, token);
+                    }
+                }
+                Effect::SessionEnded { session, cause } => {
+                    self.ended.insert(session, cause);
+                    sessions.on_ended(now, session, cause)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A node answers a request.
+    ///
+    /// # Errors
+    /// S8 when the naive machine never said so, or not since the request arrived; R11 for a read.
+    pub fn on_reply(&mut self, asked: &Asked, reply: &Reply) -> Checked {
+        self.answers += 1;
+        match (&asked.request, reply) {
+            (_, Reply::Refused(refusal)) if is_the_shards(refusal) => Ok(()),
+            (Request::Status, Reply::Status(_)) => Ok(()),
+            (Request::Attach { session, token }, reply) => self.attached(*session, *token, reply),
+            (Request::Renew { sessions }, Reply::Renewed { refused }) => {
+                refused.iter().try_for_each(|refusal| match refusal {
+                    Refusal::SessionEnded { session, cause } if sessions.contains(session) => {
+                        self.is_ended(*session, *cause)
+                    }
+                    refusal => demand(is_the_shards(refusal), "S8", || format!("{asked:?} got {reply:?}")),
+                })
+            }
+            (
+                Request::Describe { .. } | Request::ListLocks { .. } | Request::ListSessions { .. },
+                Reply::Described { read, .. } | Reply::Locks { read, .. } | Reply::Sessions { read, .. },
+            ) => {
+                self.reads += 1;
+                demand(read.revision >= asked.committed, "R11", || {
+                    format!("a read shows {}, {} was committed before it arrived", read.revision, asked.committed)
+                })?;
+                self.read.entry(read.revision).or_default().push((asked.request.clone(), reply.clone()));
+                Ok(())
+            }
+            _ => self.said_since(asked, reply),
+        }
+    }
+
+    fn attached(&self, session: SessionId, token: SessionToken, reply: &Reply) -> Checked {
+        match reply {
+            Reply::Attached { session: attached, .. } => {
+                demand(session == *attached && self.opened.get(&session) == Some(&token), "S8", || {
+                    format!("session {session} is attached, which was not opened with that token")
+                })
+            }
+            Reply::Refused(Refusal::SessionEnded { session: ended, cause }) if *ended == session => {
+                self.is_ended(session, *cause)
+            }
+            other => Err(Violation::new("S8", format!("an attach of {session} got {other:?}"))),
+        }
+    }
+
+    /// The answer of apply: the same command, the same answer, after the request arrived.
+    fn said_since(&mut self, asked: &Asked, reply: &Reply) -> Checked {
+        let subject = subject_of_request(&asked.request);
+        let known = subject.and_then(|s| self.said.get(&s)).map_or(&[][..], Vec::as_slice);
+        let since = known.iter().filter(|(index, _)| *index > asked.committed);
+        demand(since.clone().any(|(_, said)| same(said, reply)), "S8", || {
+            format!("{:?} got {reply:?}, the model said {:?}", asked.request, since.collect::<Vec<_>>())
+        })
+    }
+
+    fn is_ended(&self, session: SessionId, cause: Cause) -> Checked {
+        let known = self.ended.get(&session);
+        demand(known.is_some_and(|k| *k == cause || cause == Cause::Forgotten), "S8", || {
+            format!("session {session} is said to have ended ({cause}), the log says {known:?}")
+        })
+    }
+
+    /// A node tells something unasked.
+    ///
+    /// # Errors
+    /// S8 when it did not happen.
+    pub fn on_push(&self, push: &Push) -> Checked {
+        match push {
+            Push::Granted { session, ticket, fence } => {
+                demand(self.granted.get(&(*session, *ticket)) == Some(fence), "S8", || {
+                    format!("{push:?} is in no committed log")
+                })
+            }
+            Push::Finished { session, ticket, outcome } => {
+                let said = self.said.get(&Subject::Claim(*session, *ticket));
+                let fits = said.into_iter().flatten().any(|(_, reply)| outcome_of(reply) == Some(*outcome));
+                demand(fits, "S8", || format!("{push:?} is in no committed log"))
+            }
+            Push::SessionEnded { session, cause } => self.is_ended(*session, *cause),
+            Push::LeaderChanged { .. } => Ok(()),
+        }
+    }
+
+    /// The run is over: compares every read with the naive machine at its revision.
+    ///
+    /// # Errors
+    /// R11.
+    pub fn finish(&self, blocks: &[Block]) -> Checked {
+        let mut model = Model::new(self.limits, SHARD);
+        let mut effects = Vec::new();
+        self.compare(&model, LogIndex(0))?;
+        for block in blocks {
+            for (place, command) in block.commands().enumerate() {
+                let index = LogIndex(block.first().0 + place as u64);
+                effects.clear();
+                model
+                    .apply(Applied { index, clock_ms: block.clock_ms() }, command, &mut effects)
+                    .map_err(|e| Violation::new("R5", e.to_string()))?;
+                self.compare(&model, index)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&self, model: &Model, index: LogIndex) -> Checked {
+        for (request, reply) in self.read.get(&index).into_iter().flatten() {
+            let fits = match (request, reply) {
+                (Request::Describe { key }, Reply::Described { description, .. }) => {
+                    timeless(model.describe(key, 0)) == timeless((**description).clone())
+                }
+                (Request::ListLocks { after, rows }, Reply::Locks { rows: shown, more, .. }) => {
+                    let (mut own, own_more) = model.list_locks(after.as_deref(), *rows, 0);
+                    let mut shown = shown.clone();
+                    for row in own.iter_mut().chain(&mut shown) {
+                        row.holder.iter_mut().for_each(|h| h.held_ms = 0);
+                    }
+                    own == shown && own_more == *more
+                }
+                (Request::ListSessions { after, rows }, Reply::Sessions { rows: shown, more, .. }) => {
+                    model.list_sessions(*after, *rows) == (shown.clone(), *more)
+                }
+                _ => false,
+            };
+            demand(fits, "R11", || format!("{request:?} at {index} got {reply:?}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Refusals that the shard makes by itself, without an entry in the log.
+fn is_the_shards(refusal: &Refusal) -> bool {
+    match refusal {
+        Refusal::NotLeader { .. }
+        | Refusal::Interrupted { .. }
+        | Refusal::Busy { .. }
+        | Refusal::NotAttached { .. } => true,
+        Refusal::QuotaExceeded { what, .. } => what == "the log",
+        _ => false,
+    }
+}
+
+fn subject_of_command(command: &[u8]) -> Option<Subject> {
+    match Command::decode(command).ok()? {
+        Command::OpenSession { token, .. } => Some(Subject::Token(token)),
+        Command::EndSession { session, .. } => Some(Subject::Session(session)),
+        Command::Acquire { session, ticket, .. }
+        | Command::Release { session, ticket }
+        | Command::Cancel { session, ticket, .. } => Some(Subject::Claim(session, ticket)),
+        Command::Sweep { .. } => None,
+    }
+}
+
+fn subject_of_request(request: &Request) -> Option<Subject> {
+    match request {
+        Request::OpenSession { token, .. } => Some(Subject::Token(*token)),
+        Request::CloseSession { session } => Some(Subject::Session(*session)),
+        Request::Acquire { session, ticket, .. }
+        | Request::Release { session, ticket }
+        | Request::Cancel { session, ticket } => Some(Subject::Claim(*session, *ticket)),
+        _ => None,
+    }
+}
+
+fn outcome_of(reply: &Reply) -> Option<Outcome> {
+    match reply {
+        Reply::Finished { outcome, .. } => Some(*outcome),
+        _ => None,
+    }
+}
+
+/// Whether two answers are the same, but for what only the leader knows.
+fn same(said: &Reply, reply: &Reply) -> bool {
+    match (said, reply) {
+        (
+            Reply::Opened { session: a, ttl_ms: b, .. },
+            Reply::Opened { session: c, ttl_ms: d, .. },
+        ) => (a, b) == (c, d),
+        (said, reply) => said == reply,
+    }
+}
+
+/// A description without its times, which are the leader's to tell.
+fn timeless(mut d: palisade_types::Description) -> palisade_types::Description {
+    d.holder.iter_mut().for_each(|h| h.held_ms = 0);
+    d.waiters.iter_mut().for_each(|w| w.waited_ms = 0);
+    d.transitions.iter_mut().for_each(|t| t.ago_ms = 0);
+    d
+}

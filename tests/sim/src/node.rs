@@ -1,0 +1,523 @@
+//! A whole node: the real shard on a simulated disk, with a clock of its own, driven in turns like
+//! the server drives it.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use palisade_raft::Role;
+use palisade_shard::{Actions, Input, Note, Shard, ShardConfig, Stop, peer_codec};
+use palisade_types::{
+    Block, ClusterId, ClusterLimits, Incarnation, LogIndex, Name, NodeId, Rng, ShardId, Time,
+};
+use palisade_wal::{
+    DiskOp, Identity, OpId, SimDisk, WalConfig, hard_state_file, initial_hard_state, read_hard_state,
+    recover_shard,
+};
+
+use crate::check::raft::{Entry, Log};
+use crate::check::{Checked, Violation, demand, durability};
+use crate::clock::Clock;
+use crate::options::Options;
+use crate::world::{ClientInput, Event, NodeInput, World};
+
+/// The one shard of a simulated cluster.
+pub(crate) const SHARD: ShardId = ShardId(0);
+/// The cluster all simulated nodes belong to.
+pub(crate) const CLUSTER: ClusterId = ClusterId(0xc105);
+/// A node rests at least this long between two turns it asks for itself.
+const TURN_MIN: Duration = Duration::from_micros(20);
+/// More turns at one instant than any healthy node needs.
+const TURNS_AT_ONCE: u32 = 2_000;
+/// Every so many turns with something applied, all invariants of a shard are asserted.
+const CHECK_EVERY: u64 = 8;
+/// Every so many completed writes, the log is recovered from the platter while the node runs.
+const PLATTER_EVERY: u64 = 400;
+/// An input/output error, as Linux numbers it.
+const EIO: i32 = 5;
+
+/// Small limits, so that every one of them is reached.
+pub fn limits() -> ClusterLimits {
+    ClusterLimits {
+        sessions: 60,
+        keys_per_session: 8,
+        waiters_per_key: 6,
+        idle_keys: 12,
+        claims: 100,
+        ended_sessions: 40,
+    }
+}
+
+/// A node: its machine, and the process on it if one runs.
+pub struct Node {
+    /// Its number.
+    pub id: NodeId,
+    pub(crate) identity: Identity,
+    /// The process; `None` while it is down.
+    pub shard: Option<Shard>,
+    /// The disk, which outlives the process.
+    pub disk: SimDisk,
+    pub(crate) clock: Clock,
+    /// Counts the starts of the process.
+    pub(crate) life: u64,
+    pub(crate) paused: bool,
+    pub(crate) inbox: Vec<NodeInput>,
+    /// The true time of the next turn in the queue.
+    wake: Time,
+    turns_at: (Time, u32),
+    pub(crate) disk_slow: Duration,
+    pub(crate) fail_next: bool,
+    /// Operations under way, as the checkers read them.
+    pending_ops: BTreeMap<OpId, DiskOp>,
+    applied_turns: u64,
+    writes: u64,
+}
+
+impl Node {
+    /// A formatted node that has never started.
+    pub(crate) fn format(index: usize, options: &Options, rng: &mut Rng) -> Node {
+        let id = NodeId(index as u32 + 1);
+        let identity = Identity {
+            cluster: CLUSTER,
+            cluster_name: Name::new("sim").expect("a name"),
+            node: id,
+            incarnation: Incarnation(u128::from(rng.next_u64())),
+            shards: 1,
+            voters: (1..=options.nodes as u32).map(NodeId).collect(),
+            limits: limits(),
+        };
+        let mut disk = SimDisk::new();
+        disk.put(&hard_state_file(SHARD), &initial_hard_state(&identity, SHARD));
+        Node {
+            id,
+            identity,
+            shard: None,
+            disk,
+            clock: Clock::draw(rng, options.clocks_ppm),
+            life: 0,
+            paused: false,
+            inbox: Vec::new(),
+            wake: Time::FAR,
+            turns_at: (Time::ZERO, 0),
+            disk_slow: Duration::ZERO,
+            fail_next: false,
+            pending_ops: BTreeMap::new(),
+            applied_turns: 0,
+            writes: 0,
+        }
+    }
+
+    fn config(&self, options: &Options, rng: &mut Rng) -> ShardConfig {
+        let o = &options.raft;
+        let mut raft = palisade_raft::Config::new(self.id, SHARD, self.identity.voters.clone());
+        raft.heartbeat = o.heartbeat;
+        raft.election_min = o.election_min;
+        raft.election_max = o.election_max;
+        raft.inflight_messages_max = o.inflight_messages_max;
+        raft.inflight_bytes_max = o.inflight_bytes_max;
+        raft.append_bytes_max = o.append_bytes_max;
+        raft.committed_blocks_max = o.committed_blocks_max;
+        raft.disk_stall = o.disk_stall;
+        raft.mutants = options.mutants;
+        let mut wal = WalConfig::new(&self.identity, SHARD, rng.next_u64());
+        wal.segment_bytes = options.disk.segment_bytes;
+        wal.mutants = options.mutants;
+        let s = &options.shard;
+        let mut config = ShardConfig::new(self.id, raft, wal, limits());
+        config.hash_seed = rng.next_u64();
+        config.boot = self.life;
+        config.expiry_slack = s.expiry_slack;
+        config.releases_per_second = s.releases_per_second;
+        config.in_hand_max = s.in_hand_max;
+        config.block_commands = s.block_commands;
+        config.light_commands = s.light_commands;
+        config.applies_per_turn = s.applies_per_turn;
+        config.mutants = options.mutants;
+        config
+    }
+}
+
+/// Blocks found in the bytes of a write, wherever they lie in it: the checkers' own reading of what
+/// the log wrote, by nothing but the block's format.
+fn blocks_in(op: &DiskOp) -> Vec<Block> {
+    let DiskOp::Write { parts, .. } = op else { return Vec::new() };
+    let mut found = Vec::new();
+    for (_, buffers) in parts {
+        let bytes = Bytes::from(buffers.concat());
+        let mut at = 0;
+        while at + palisade_types::block::HEADER_BYTES <= bytes.len() {
+            let block = Block::length_of(&bytes[at..])
+                .ok()
+                .filter(|len| at + len <= bytes.len())
+                .and_then(|len| Block::decode(bytes.slice(at..at + len)).ok());
+            match block {
+                Some(block) => {
+                    at += block.bytes().len();
+                    found.push(block);
+                }
+                None => at += 1,
+            }
+        }
+    }
+    found
+}
+
+impl World {
+    /// Starts a node's process from what its disk holds.
+    pub(crate) fn start_node(&mut self, node: usize) -> Checked {
+        if self.nodes[node].shard.is_some() || self.outside[node] {
+            return Ok(());
+        }
+        let seed = self.rng.next_u64();
+        let now = self.now;
+        let n = &mut self.nodes[node];
+        n.life += 1;
+        n.paused = false;
+        n.inbox.clear();
+        n.wake = Time::FAR;
+        n.clock = n.clock.rebooted(&mut self.rng);
+        n.disk.fail_in(u32::MAX, EIO);
+        let recovered = recover_shard(&n.disk, &n.identity, SHARD).map_err(|e| {
+            Violation::new("R9", format!("node {} refuses to start after a mere crash: {e}", n.id))
+        })?;
+        let raised = recovered.notes.iter().find(|n| matches!(n, palisade_wal::Note::TermRaised { .. }));
+        demand(raised.is_none(), "R14", || format!("node {}: {}", node + 1, raised.expect("there is one")))?;
+        self.trace.event(now, 8, &[node as u64, recovered.hard_state.term.0, recovered.blocks.len() as u64]);
+        self.trace.line(|| {
+            let notes: Vec<String> = recovered.notes.iter().map(ToString::to_string).collect();
+            format!("n{} starts: {:?}, log to {}, {notes:?}", node + 1, recovered.hard_state, recovered.tail.last())
+        });
+        self.raft.on_start(node, recovered.hard_state, &recovered.blocks)?;
+        let n = &mut self.nodes[node];
+        let config = n.config(&self.options, &mut self.rng);
+        let shard = Shard::new(config, recovered, seed, n.clock.local(now));
+        n.shard = Some(shard.map_err(|e| Violation::new("config", e.to_string()))?);
+        self.run_turn(node)
+    }
+
+    /// Something arrives at a node.
+    pub(crate) fn arrive(&mut self, node: usize, life: u64, input: NodeInput) -> Checked {
+        let n = &self.nodes[node];
+        let stale = matches!(input, NodeInput::Disk { .. }) && n.life != life;
+        if stale {
+            return Ok(());
+        }
+        if n.shard.is_none() {
+            if let NodeInput::Connect { conn } = input {
+                self.to_client(conn, |conn| ClientInput::Refused { conn });
+            }
+            return Ok(());
+        }
+        self.nodes[node].inbox.push(input);
+        let turn = self.options.turn;
+        if self.nodes[node].paused {
+            return Ok(());
+        }
+        if turn.is_zero() {
+            return self.run_turn(node);
+        }
+        self.schedule_turn(node, self.now + turn);
+        Ok(())
+    }
+
+    fn schedule_turn(&mut self, node: usize, at: Time) {
+        let n = &mut self.nodes[node];
+        if at < n.wake {
+            n.wake = at;
+            self.queue.push(at, Event::Turn { node, life: n.life });
+        }
+    }
+
+    /// A turn is due.
+    pub(crate) fn turn(&mut self, node: usize, life: u64) -> Checked {
+        let n = &self.nodes[node];
+        if n.life != life || n.shard.is_none() || n.wake > self.now {
+            return Ok(());
+        }
+        self.nodes[node].wake = Time::FAR;
+        if self.nodes[node].paused {
+            return Ok(());
+        }
+        self.run_turn(node)
+    }
+
+    /// One turn: all that has arrived, then what is due, then the actions.
+    fn run_turn(&mut self, node: usize) -> Checked {
+        let inbox = std::mem::take(&mut self.nodes[node].inbox);
+        let Some(mut shard) = self.nodes[node].shard.take() else { return Ok(()) };
+        let local = self.nodes[node].clock.local(self.now);
+        let applied = shard.applied();
+        let mut out = Actions::default();
+        for input in inbox {
+            self.hand_over(node, local, &mut shard, input, &mut out)?;
+        }
+        shard.finish_turn(local, &mut out);
+        self.nodes[node].shard = Some(shard);
+        self.look(node, applied)?;
+        self.perform(node, out)?;
+        self.count_turn(node)
+    }
+
+    fn count_turn(&mut self, node: usize) -> Checked {
+        let now = self.now;
+        let n = &mut self.nodes[node];
+        n.turns_at = if n.turns_at.0 == now { (now, n.turns_at.1 + 1) } else { (now, 1) };
+        let turns = n.turns_at.1;
+        demand(turns < TURNS_AT_ONCE, "L6", || format!("node {} takes turns without end", node + 1))?;
+        let n = &self.nodes[node];
+        let Some(shard) = &n.shard else { return Ok(()) };
+        let next = n.clock.truth(shard.next_deadline());
+        if next < Time::FAR {
+            self.schedule_turn(node, next.max(now + TURN_MIN));
+        }
+        Ok(())
+    }
+
+    /// Turns what arrived into the shard's inputs, as the server does.
+    fn hand_over(
+        &mut self,
+        node: usize,
+        local: Time,
+        shard: &mut Shard,
+        input: NodeInput,
+        out: &mut Actions,
+    ) -> Checked {
+        match input {
+            NodeInput::Peer { from, bytes } => {
+                self.trace.event(self.now, 1, &[from as u64, node as u64]);
+                self.trace.bytes(&bytes);
+                let (_, message) = peer_codec::decode(&bytes)
+                    .map_err(|e| Violation::new("codec", format!("a peer message does not decode: {e}")))?;
+                self.trace.line(|| format!("n{} <- n{} {message:?}", node + 1, from + 1));
+                shard.handle(local, Input::Peer { from: NodeId(from as u32 + 1), message }, out);
+            }
+            NodeInput::Disk { op, result } => {
+                self.trace.event(self.now, 3, &[node as u64, op.0, u64::from(result.is_ok())]);
+                shard.handle(local, Input::Disk { id: op, result }, out);
+            }
+            NodeInput::Connect { conn } => {
+                if self.links.accept(conn, self.nodes[node].life) {
+                    self.to_client(conn, |conn| ClientInput::Connected { conn });
+                }
+            }
+            NodeInput::Bytes { conn, bytes } => {
+                let leader = shard.leader();
+                for (id, request) in self.receive(conn, node, leader, &bytes)? {
+                    shard.handle(local, Input::Request { conn, id, request }, out);
+                }
+            }
+            NodeInput::Closed { conn } => {
+                if self.links.close_at_server(conn) {
+                    shard.handle(local, Input::ConnClosed { conn }, out);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at a node after a turn: its log, its status, what it applied, its state.
+    fn look(&mut self, node: usize, before: LogIndex) -> Checked {
+        let Some(shard) = &self.nodes[node].shard else { return Ok(()) };
+        let raft = shard.raft();
+        let status = raft.status();
+        let leads = (status.role == Role::Leader).then_some(status.term);
+        let (keep, new) = changes(self.raft.accepted_log(node), raft);
+        if keep.is_some() || !new.is_empty() {
+            self.raft.on_accepted(node, leads, keep, &new)?;
+        }
+        self.raft.on_status(node, &status)?;
+        let numbers = [
+            node as u64,
+            status.role as u64,
+            status.term.0,
+            status.last.0,
+            status.durable.0,
+            status.commit.0,
+            shard.applied().0,
+        ];
+        self.trace.event(self.now, 5, &numbers);
+        raft.check();
+        let applied = shard.applied();
+        if applied > before {
+            let blocks: Vec<Block> =
+                raft.blocks_after(before).take_while(|b| b.last() <= applied).cloned().collect();
+            self.raft.on_applied(node, &blocks)?;
+            self.raft.on_state(node, applied, shard.machine().digest())?;
+            self.nodes[node].applied_turns += 1;
+            if self.nodes[node].applied_turns.is_multiple_of(CHECK_EVERY)
+                && let Some(shard) = &self.nodes[node].shard
+            {
+                shard.check();
+            }
+            self.witness.replay(self.now, self.raft.committed_blocks(), &mut self.sessions)?;
+        }
+        Ok(())
+    }
+
+    /// Does what a node wants done.
+    fn perform(&mut self, node: usize, out: Actions) -> Checked {
+        if self.trace.is_told() {
+            for note in &out.notes {
+                let note = match note {
+                    Note::SessionEnded { session, cause } => format!("session {session} ended: {cause}"),
+                    other => format!("{other:?}"),
+                };
+                self.trace.line(|| format!("n{} {note}", node + 1));
+            }
+        }
+        for (to, message) in &out.peers {
+            durability::on_send(&self.raft, node, *to, message)?;
+            let mut bytes = Vec::new();
+            peer_codec::encode(SHARD, message, &mut bytes);
+            let bytes = Bytes::from(bytes);
+            let to = (to.0 - 1) as usize;
+            for at in self.network.datagram(self.now, node, to) {
+                let input = NodeInput::Peer { from: node, bytes: bytes.clone() };
+                self.queue.push(at, Event::Node { node: to, life: 0, input });
+            }
+        }
+        self.answer(node, out.replies, out.pushes)?;
+        for op in out.disk {
+            self.begin_op(node, op);
+        }
+        match out.stop {
+            None => Ok(()),
+            Some(Stop::Apply(text)) => Err(Violation::new("R5", text)),
+            Some(Stop::Disk(fault)) => {
+                self.trace.line(|| format!("n{} stops: {fault}", node + 1));
+                let failed = std::mem::take(&mut self.nodes[node].fail_next);
+                demand(failed, "C", || format!("node {}'s disk fails by itself: {fault}", node + 1))?;
+                self.crash_node(node, Some(Duration::from_millis(500)))
+            }
+        }
+    }
+
+    fn begin_op(&mut self, node: usize, op: DiskOp) {
+        let o = self.options.disk;
+        let time = o.floor + Duration::from_nanos(self.rng.below(o.spread.as_nanos() as u64 + 1));
+        let n = &mut self.nodes[node];
+        let id = op.id();
+        self.trace.event(self.now, 9, &[node as u64, id.0, op.bytes()]);
+        n.disk.begin(op.clone());
+        n.pending_ops.insert(id, op);
+        self.queue.push(self.now + time + n.disk_slow, Event::Disk { node, life: n.life, op: id });
+    }
+
+    /// The disk is done: from now on the effect outlives a power failure.
+    pub(crate) fn disk_done(&mut self, node: usize, life: u64, id: OpId) -> Checked {
+        let n = &mut self.nodes[node];
+        if n.life != life || n.shard.is_none() {
+            return Ok(());
+        }
+        let Some(op) = n.pending_ops.remove(&id) else { return Ok(()) };
+        if n.fail_next {
+            n.disk.fail_in(0, EIO);
+        }
+        let result = n.disk.complete(id);
+        if result.is_ok() {
+            self.on_platter(node, &op)?;
+        }
+        self.arrive(node, life, NodeInput::Disk { op: id, result })
+    }
+
+    /// Tells the checkers what an operation has made durable.
+    fn on_platter(&mut self, node: usize, op: &DiskOp) -> Checked {
+        let n = &mut self.nodes[node];
+        n.writes += 1;
+        let check_all = n.writes.is_multiple_of(PLATTER_EVERY);
+        if op.file() == hard_state_file(SHARD) {
+            let bytes = palisade_wal::Source::read(&n.disk.platter(), op.file())
+                .map_err(|e| Violation::new("R9", e.to_string()))?;
+            let hard_state = read_hard_state(&n.identity, SHARD, &bytes)
+                .map_err(|e| Violation::new("R9", format!("the hard state on the platter: {e}")))?;
+            return self.raft.on_durable(node, Some(hard_state), None, &[]);
+        }
+        for block in blocks_in(op) {
+            let entry = Entry::from(&block);
+            let overwrites = entry.first <= self.raft.durable_log(node).last();
+            let cut = overwrites.then_some(entry.first.prev());
+            self.raft.on_durable(node, None, cut, &[entry])?;
+        }
+        match check_all {
+            true => self.compare_with_platter(node),
+            false => Ok(()),
+        }
+    }
+
+    /// Recovers a node from its platter, as after a power failure that loses all that is not
+    /// synced, and demands that this is what the checkers hold for durable.
+    pub(crate) fn compare_with_platter(&mut self, node: usize) -> Checked {
+        let n = &self.nodes[node];
+        let recovered = recover_shard(&n.disk.platter(), &n.identity, SHARD)
+            .map_err(|e| Violation::new("R9", format!("node {}'s platter: {e}", n.id)))?;
+        let known = self.raft.durable_log(node);
+        demand(Log::of(&recovered.blocks) == *known, "R9", || {
+            format!("node {}'s platter has a log up to {}, written was {}", n.id, recovered.tail.last(), known.last())
+        })?;
+        let hard_state = self.raft.durable_hard_state(node);
+        let same = (recovered.hard_state.term, recovered.hard_state.vote) == (hard_state.term, hard_state.vote);
+        demand(same, "R9", || {
+            format!("node {}'s platter has {:?}, written was {hard_state:?}", n.id, recovered.hard_state)
+        })
+    }
+
+    /// The process ends: by a power failure, or killed. Comes back after `down`, if given.
+    pub fn crash_node(&mut self, node: usize, down: Option<Duration>) -> Checked {
+        if let Some(down) = down {
+            self.queue.push(self.now + down, Event::Start { node });
+        }
+        let n = &mut self.nodes[node];
+        if n.shard.take().is_none() {
+            return Ok(());
+        }
+        let power = self.rng.per_mille(500);
+        match power {
+            true => n.disk.crash(&mut self.rng),
+            false => n.disk.kill(&mut self.rng),
+        }
+        n.pending_ops.clear();
+        n.inbox.clear();
+        n.paused = false;
+        n.fail_next = false;
+        let life = n.life;
+        self.trace.event(self.now, 6, &[node as u64, u64::from(power)]);
+        self.trace.line(|| format!("n{} {}", node + 1, if power { "loses power" } else { "is killed" }));
+        self.raft.on_stop(node);
+        self.break_links_of_node(node, life, power);
+        Ok(())
+    }
+
+    /// The process stands still; its clock and its disk go on.
+    pub fn pause_node(&mut self, node: usize, length: Option<Duration>) {
+        let n = &mut self.nodes[node];
+        if n.shard.is_none() || n.paused {
+            return;
+        }
+        n.paused = true;
+        let life = n.life;
+        self.trace.line(|| format!("n{} is paused", node + 1));
+        if let Some(length) = length {
+            self.queue.push(self.now + length, Event::Resume { node, life });
+        }
+    }
+
+    /// It goes on, with everything that has arrived meanwhile.
+    pub(crate) fn resume_node(&mut self, node: usize, life: u64) -> Checked {
+        let n = &mut self.nodes[node];
+        if n.life != life || !n.paused {
+            return Ok(());
+        }
+        n.paused = false;
+        self.trace.line(|| format!("n{} goes on", node + 1));
+        self.run_turn(node)
+    }
+}
+
+/// How a node's log in memory differs from what was last seen of it: where it was cut, and what was
+/// added.
+fn changes(seen: &Log, raft: &palisade_raft::Raft) -> (Option<LogIndex>, Vec<Block>) {
+    let holds = |e: &Entry| raft.blocks_after(e.last.prev()).next().is_some_and(|b| Entry::from(b) == *e);
+    let common = seen.last_where(holds);
+    let cut = (common < seen.last()).then_some(common);
+    (cut, raft.blocks_after(common).cloned().collect())
+}

@@ -1,0 +1,439 @@
+//! The world: true time, the event queue, whole nodes, clients, the network between them, the
+//! protected resource, the storm, and all checkers. One seed decides everything.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use palisade_types::{ConnId, Rng, Time};
+use palisade_wal::OpId;
+
+use crate::check::liveness::LivenessCheck;
+use crate::check::locks::LocksCheck;
+use crate::check::raft::RaftCheck;
+use crate::check::sessions::SessionsCheck;
+use crate::check::witness::Witness;
+use crate::check::{Checked, Violation, demand};
+use crate::client::Client;
+use crate::faults::{Class, Storm};
+use crate::links::Links;
+use crate::network::{Cut, Network};
+use crate::node::Node;
+use crate::options::Options;
+use crate::queue::Queue;
+use crate::report::Report;
+use crate::resource::{Resource, Write};
+use crate::trace::{Story, Trace};
+
+/// After the storm, with a quorum or everything healed, clients go on for so long.
+pub(crate) const CALM: Duration = Duration::from_secs(6);
+/// Then they stop, close their sessions, and everything must come to rest within this.
+pub(crate) const QUIET: Duration = Duration::from_secs(14);
+
+/// Something that happens at a time.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A node's process starts.
+    Start { node: usize },
+    /// Something arrives at a node's process.
+    Node { node: usize, life: u64, input: NodeInput },
+    /// A node takes a turn: with what has gathered, or because a deadline is due.
+    Turn { node: usize, life: u64 },
+    /// A node's disk is done with an operation.
+    Disk { node: usize, life: u64, op: OpId },
+    /// Something arrives at a client's process.
+    Client { client: usize, life: u64, input: ClientInput },
+    /// A client's deadline is due.
+    Wake { client: usize, life: u64 },
+    /// A client does the next thing.
+    Step { client: usize, life: u64 },
+    /// A client's process starts.
+    StartClient { client: usize },
+    /// A write arrives at the resource.
+    Write(Box<Write>),
+    Strike(Class),
+    Heal(usize),
+    Resume { node: usize, life: u64 },
+    ResumeClient { client: usize, life: u64 },
+    FastDisk { node: usize },
+    FastLink { from: usize, to: usize },
+    /// The storm is over: a quorum is healed, or everything.
+    Calm,
+    /// Everything is healed.
+    HealAll,
+    /// The clients stop.
+    Quiet,
+    /// The end.
+    End,
+}
+
+/// What arrives at a node.
+#[derive(Debug)]
+pub(crate) enum NodeInput {
+    Peer { from: usize, bytes: Bytes },
+    Disk { op: OpId, result: Result<(), palisade_wal::DiskFault> },
+    Connect { conn: ConnId },
+    Bytes { conn: ConnId, bytes: Vec<u8> },
+    Closed { conn: ConnId },
+}
+
+/// What arrives at a client.
+#[derive(Debug)]
+pub(crate) enum ClientInput {
+    Connected { conn: ConnId },
+    Refused { conn: ConnId },
+    Bytes { conn: ConnId, bytes: Vec<u8> },
+    Closed { conn: ConnId },
+}
+
+/// Which part of a run it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    Storm,
+    Calm,
+    Quiet,
+}
+
+/// Everything.
+pub struct World {
+    pub(crate) options: Options,
+    pub(crate) now: Time,
+    pub(crate) queue: Queue<Event>,
+    pub(crate) trace: Trace,
+    pub(crate) network: Network,
+    pub(crate) storm: Storm,
+    pub(crate) rng: Rng,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) links: Links,
+    pub(crate) resource: Resource,
+    pub(crate) phase: Phase,
+    pub(crate) raft: RaftCheck,
+    pub(crate) witness: Witness,
+    pub(crate) locks: LocksCheck,
+    pub(crate) sessions: SessionsCheck,
+    pub(crate) liveness: LivenessCheck,
+    /// Nodes that stay broken until everything is healed.
+    pub(crate) outside: Vec<bool>,
+    cuts: Vec<Option<Cut>>,
+    ended: bool,
+}
+
+impl World {
+    /// Runs a seed to its end.
+    ///
+    /// # Errors
+    /// The first rule found broken, and the story if one was kept.
+    pub fn run(options: Options, story: Story) -> Result<Report, (Violation, Vec<String>)> {
+        let mut world = World::new(options, story);
+        match world.play() {
+            Ok(()) => Ok(world.report()),
+            Err(violation) => Err((violation, world.trace.story())),
+        }
+    }
+
+    /// A world in which nothing has happened yet.
+    pub fn new(options: Options, story: Story) -> World {
+        let mut rng = Rng::new(options.seed);
+        let (n, c) = (options.nodes, options.workload.clients);
+        let network = Network::new(options.network, rng.fork(), n, c);
+        let storm = Storm::new(options.faults.clone(), rng.fork(), Time::ZERO + options.storm);
+        let nodes = (0..n).map(|i| Node::format(i, &options, &mut rng)).collect();
+        let clients = (0..c).map(|i| Client::new(i, &options, &mut rng)).collect();
+        World {
+            now: Time::ZERO,
+            queue: Queue::default(),
+            trace: Trace::new(story),
+            network,
+            storm,
+            nodes,
+            clients,
+            links: Links::default(),
+            resource: Resource::default(),
+            phase: Phase::Storm,
+            raft: RaftCheck::new(n),
+            witness: Witness::new(crate::node::limits(), options.mutants),
+            locks: LocksCheck::default(),
+            sessions: SessionsCheck::default(),
+            liveness: LivenessCheck::default(),
+            outside: vec![false; n],
+            cuts: Vec::new(),
+            ended: false,
+            rng,
+            options,
+        }
+    }
+
+    fn play(&mut self) -> Checked {
+        self.begin();
+        while !self.ended {
+            self.step()?;
+        }
+        self.finish()
+    }
+
+    /// Puts the first events in the queue: everything starts, the storm gathers.
+    pub fn begin(&mut self) {
+        for node in 0..self.nodes.len() {
+            self.queue.push(Time::ZERO, Event::Start { node });
+        }
+        for client in 0..self.clients.len() {
+            self.queue.push(Time::from_millis(50), Event::StartClient { client });
+        }
+        for class in Class::ALL {
+            self.schedule(class);
+        }
+        let calm = Time::ZERO + self.options.storm;
+        self.queue.push(calm, Event::Calm);
+        self.queue.push(calm + CALM, Event::HealAll);
+        self.queue.push(calm + CALM + CALM, Event::Quiet);
+        self.queue.push(calm + CALM + CALM + QUIET, Event::End);
+    }
+
+    /// Lets the next event happen.
+    ///
+    /// # Errors
+    /// A rule found broken by it.
+    pub fn step(&mut self) -> Checked {
+        let Some((at, event)) = self.queue.pop() else {
+            self.ended = true;
+            return Ok(());
+        };
+        self.now = at;
+        self.trace.at(at);
+        self.on_event(event)
+    }
+
+    /// Lets everything happen up to a time.
+    ///
+    /// # Errors
+    /// The first rule found broken.
+    pub fn run_until(&mut self, until: Time) -> Checked {
+        while self.queue.next_time().is_some_and(|at| at <= until) {
+            self.step()?;
+        }
+        self.now = self.now.max(until);
+        Ok(())
+    }
+
+    /// True time.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    fn schedule(&mut self, class: Class) {
+        if let Some(at) = self.storm.next(self.now, class) {
+            self.queue.push(at, Event::Strike(class));
+        }
+    }
+
+    fn on_event(&mut self, event: Event) -> Checked {
+        match event {
+            Event::Start { node } => self.start_node(node),
+            Event::Node { node, life, input } => self.arrive(node, life, input),
+            Event::Turn { node, life } => self.turn(node, life),
+            Event::Disk { node, life, op } => self.disk_done(node, life, op),
+            Event::Client { client, life, input } => self.client_input(client, life, input),
+            Event::Wake { client, life } => self.client_wake(client, life),
+            Event::Step { client, life } => self.client_step(client, life),
+            Event::StartClient { client } => self.start_client(client),
+            Event::Write(write) => self.write_arrives(&write),
+            Event::Strike(class) => self.strike(class),
+            Event::Heal(cut) => {
+                self.heal(cut);
+                Ok(())
+            }
+            Event::Resume { node, life } => self.resume_node(node, life),
+            Event::ResumeClient { client, life } => self.resume_client(client, life),
+            Event::FastDisk { node } => {
+                self.nodes[node].disk_slow = Duration::ZERO;
+                Ok(())
+            }
+            Event::FastLink { from, to } => {
+                self.network.set_slow(from, to, Duration::ZERO);
+                Ok(())
+            }
+            Event::Calm => self.become_calm(),
+            Event::HealAll => self.heal_all(),
+            Event::Quiet => self.become_quiet(),
+            Event::End => {
+                self.ended = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Where a fault that looks for the leader finds it.
+    pub fn leader(&self) -> Option<usize> {
+        self.raft.leader()
+    }
+
+    fn strike(&mut self, class: Class) -> Checked {
+        self.schedule(class);
+        if self.phase != Phase::Storm {
+            return Ok(());
+        }
+        let length = self.storm.strike(class);
+        let leader = self.leader();
+        let node = self.storm.victim(self.nodes.len(), leader);
+        let client = self.storm.rng().below(self.clients.len() as u64) as usize;
+        let end = self.now + length;
+        self.trace.event(self.now, 7, &[class as u64, node as u64, length.as_nanos() as u64]);
+        self.trace.line(|| format!("strike {class:?}, n{} or c{client}, {length:?}", node + 1));
+        match class {
+            Class::Cut => {
+                let shape = self.storm.shape();
+                let cut = self.network.draw_cut(shape, Some(node));
+                self.make_cut(cut, Some(end));
+            }
+            Class::Crash => self.crash_node(node, Some(length))?,
+            Class::KillAll => {
+                for node in 0..self.nodes.len() {
+                    let more = Duration::from_millis(self.storm.rng().below(500));
+                    self.crash_node(node, Some(length + more))?;
+                }
+            }
+            Class::Pause => self.pause_node(node, Some(length)),
+            Class::SlowDisk => {
+                self.nodes[node].disk_slow = Duration::from_millis(self.storm.rng().between(10, 1_500));
+                self.queue.push(end, Event::FastDisk { node });
+            }
+            Class::DiskError => self.nodes[node].fail_next = true,
+            Class::SlowLink => {
+                let to = (node + 1 + self.storm.rng().below(2) as usize) % self.nodes.len();
+                let slow = Duration::from_millis(self.storm.rng().between(10, 1_500));
+                self.network.set_slow(node, to, slow);
+                self.queue.push(end, Event::FastLink { from: node, to });
+            }
+            Class::ClientCrash => self.crash_client(client, Some(length)),
+            Class::ClientPause => self.pause_client(client, Some(length)),
+        }
+        Ok(())
+    }
+
+    /// Makes a cut known, and heals it at a time if one is given.
+    pub fn make_cut(&mut self, cut: Cut, end: Option<Time>) -> usize {
+        self.trace.line(|| format!("cut {}", cut.name));
+        self.cuts.push(Some(cut));
+        let at = self.cuts.len() - 1;
+        if let Some(end) = end {
+            self.queue.push(end, Event::Heal(at));
+        }
+        at
+    }
+
+    /// The network, to cut it by hand.
+    pub fn network_mut(&mut self) -> &mut Network {
+        &mut self.network
+    }
+
+    /// Undoes a cut, if it still stands.
+    pub fn heal(&mut self, cut: usize) {
+        if let Some(cut) = self.cuts[cut].take() {
+            self.network.heal(&cut);
+            self.trace.line(|| format!("heal {}", cut.name));
+        }
+    }
+
+    /// The storm is over. All links are healed, but in some runs only a quorum of the nodes comes
+    /// back: the others stay away until everything is healed.
+    fn become_calm(&mut self) -> Checked {
+        self.phase = Phase::Calm;
+        self.network.set_calm();
+        for cut in 0..self.cuts.len() {
+            self.heal(cut);
+        }
+        let n = self.nodes.len();
+        if self.options.heal_quorum_first && n > 1 {
+            let mut order: VecDeque<usize> = (0..n).collect();
+            order.rotate_left(self.rng.below(n as u64) as usize);
+            for &node in order.iter().skip(self.options.quorum()) {
+                self.outside[node] = true;
+            }
+        }
+        self.trace.line(|| "the storm is over".into());
+        for node in 0..n {
+            if self.outside[node] {
+                self.crash_node(node, None)?;
+            } else {
+                self.mend_node(node)?;
+            }
+        }
+        for client in 0..self.clients.len() {
+            let life = self.clients[client].life;
+            self.resume_client(client, life)?;
+        }
+        self.liveness.on_calm(self.now, self.raft.committed());
+        Ok(())
+    }
+
+    fn heal_all(&mut self) -> Checked {
+        self.liveness.on_core_judged(self.now, self.raft.committed(), self.leader())?;
+        self.trace.line(|| "everything is healed".into());
+        for node in 0..self.nodes.len() {
+            self.outside[node] = false;
+            self.mend_node(node)?;
+        }
+        Ok(())
+    }
+
+    fn mend_node(&mut self, node: usize) -> Checked {
+        self.nodes[node].disk_slow = Duration::ZERO;
+        self.nodes[node].fail_next = false;
+        let life = self.nodes[node].life;
+        self.resume_node(node, life)?;
+        self.start_node(node)
+    }
+
+    fn become_quiet(&mut self) -> Checked {
+        self.phase = Phase::Quiet;
+        self.trace.line(|| "the clients stop".into());
+        (0..self.clients.len()).try_for_each(|client| self.wind_down(client))
+    }
+
+    /// Everything is at rest: all nodes have the same log and the same state, no session lives, no
+    /// request is unanswered, and all reads were right.
+    fn finish(&mut self) -> Checked {
+        self.raft.converged()?;
+        let leader = self.leader().is_some();
+        demand(leader, "L1", || "nobody leads although everything is healed".into())?;
+        let mut digest = None;
+        for node in &self.nodes {
+            let Some(shard) = &node.shard else { continue };
+            shard.check();
+            let own = (shard.applied(), shard.machine().digest());
+            let first = *digest.get_or_insert(own);
+            demand(first == own, "R5", || format!("node {} has the state {own:x?}, node 1 {first:x?}", node.id))?;
+            let live = shard.machine().counts().sessions;
+            demand(live == 0, "L5", || format!("{live} sessions live on node {} although all clients stopped", node.id))?;
+        }
+        for node in 0..self.nodes.len() {
+            self.compare_with_platter(node)?;
+        }
+        self.links.all_answered()?;
+        self.witness.finish(self.raft.committed_blocks())
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        Report {
+            seed: self.options.seed,
+            hash: self.trace.hash(),
+            events: self.trace.events(),
+            simulated: self.now.since(Time::ZERO),
+            committed: self.raft.committed().0,
+            leader_changes: self.raft.leader_changes,
+            fault_kinds: self.storm.kinds()
+                + usize::from(self.network.counts.lost > 0)
+                + usize::from(self.network.counts.duplicated > 0)
+                + usize::from(self.options.clocks_ppm > 0),
+            strikes: self.storm.strikes.iter().sum(),
+            reads: self.witness.reads(),
+            grants: self.locks.granted,
+            expired: self.sessions.expired,
+            writes: self.resource.accepted,
+            zombie_writes: self.resource.zombies_accepted + self.resource.zombies_refused,
+            zombies_refused: self.resource.zombies_refused,
+            answers: self.witness.answers(),
+        }
+    }
+}

@@ -78,11 +78,14 @@ impl Report {
 pub(crate) fn run(load: &Load) -> Result<Report, BenchError> {
     let leader = find_leader(&load.endpoints)?;
     let ready = Arc::new(Barrier::new(load.connections as usize));
+    let run = u32::from_le_bytes(random()?);
     let workers: Vec<_> = (0..load.connections)
         .map(|n| {
             let (load, leader, ready) = (load.clone(), leader.clone(), ready.clone());
             let share = load.sessions / load.connections + u32::from(n < load.sessions % load.connections);
-            thread::spawn(move || Worker::start(n, share, &leader, &load, &ready)?.run(&load))
+            thread::spawn(move || {
+                Worker::start(&format!("bench-{run:08x}-{n}"), share, &leader, &load, &ready)?.run(&load)
+            })
         })
         .collect();
     let mut latency = new_histogram();
@@ -94,6 +97,13 @@ pub(crate) fn run(load: &Load) -> Result<Report, BenchError> {
         latency += histogram;
     }
     Ok(Report { acquisitions, seconds: load.duration().as_secs_f64(), latency, load: load.clone() })
+}
+
+/// Random bytes: tokens, and names that no other run uses.
+fn random<const N: usize>() -> Result<[u8; N], BenchError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|e| BenchError::Protocol(e.to_string()))?;
+    Ok(bytes)
 }
 
 fn find_leader(endpoints: &[String]) -> Result<String, BenchError> {
@@ -126,9 +136,15 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(n: u32, share: u32, leader: &str, load: &Load, ready: &Barrier) -> Result<Worker, BenchError> {
+    fn start(
+        name: &str,
+        share: u32,
+        leader: &str,
+        load: &Load,
+        ready: &Barrier,
+    ) -> Result<Worker, BenchError> {
         let opened = Connection::open(leader)
-            .and_then(|(connection, _)| Worker::open_sessions(connection, n, share, load));
+            .and_then(|(connection, _)| Worker::open_sessions(connection, name, share, load));
         // Whoever failed must not leave the others waiting.
         ready.wait();
         opened
@@ -145,10 +161,8 @@ impl Worker {
         let mut asked = 0;
         while members.len() < share as usize {
             while asked < share as usize && asked - members.len() < OPEN_AT_ONCE {
-                let mut token = [0; 16];
-                getrandom::fill(&mut token).map_err(|e| BenchError::Protocol(e.to_string()))?;
                 let request = Request::OpenSession {
-                    token: SessionToken(u128::from_le_bytes(token)),
+                    token: SessionToken(u128::from_le_bytes(random()?)),
                     ttl_ms: (RENEW_SECONDS * 3000) as u32,
                     owner: None,
                     incarnation: None,
@@ -161,7 +175,7 @@ impl Worker {
             for said in said.drain(..) {
                 match said {
                     Said::Reply(_, Reply::Opened { session, .. }) => {
-                        members.push(Member::new(session, n, members.len(), load.keys)?);
+                        members.push(Member::new(session, name, members.len(), load.keys)?);
                     }
                     Said::Reply(_, Reply::Refused(refusal)) => return Err(refusal.into()),
                     _ => {}
@@ -201,6 +215,11 @@ impl Worker {
                         }
                     }
                     Said::Reply(_, Reply::Refused(refusal)) => return Err(refusal.into()),
+                    Said::Reply(_, Reply::Denied { .. }) => {
+                        return Err(BenchError::Protocol(
+                            "a key of this run alone is held by another".to_owned(),
+                        ));
+                    }
                     Said::Push(Push::LeaderChanged { .. }) => {
                         return Err(BenchError::Protocol("the leader changed during the run".to_owned()));
                     }
@@ -208,11 +227,21 @@ impl Worker {
                 }
             }
             if now >= end {
+                self.close_sessions()?;
                 return Ok((count, latency));
             }
             self.renew_if_due(now);
             self.connection.flush()?;
         }
+    }
+
+    /// What is still held goes with the sessions. Nobody waits for the answers.
+    fn close_sessions(&mut self) -> Result<(), BenchError> {
+        for n in 0..self.members.len() {
+            let session = self.members[n].session;
+            self.connection.ask(RequestId(n as u64), &Request::CloseSession { session });
+        }
+        self.connection.flush()
     }
 
     fn acquire(&mut self, n: usize) {
@@ -250,9 +279,9 @@ impl Worker {
 }
 
 impl Member {
-    fn new(session: SessionId, worker: u32, n: usize, keys: u32) -> Result<Member, BenchError> {
+    fn new(session: SessionId, name: &str, n: usize, keys: u32) -> Result<Member, BenchError> {
         let keys = (0..keys.max(1))
-            .map(|k| Key::new(&format!("bench-{worker}-{n}-{k}")))
+            .map(|k| Key::new(&format!("{name}-{n}-{k}")))
             .collect::<Result<_, _>>()
             .map_err(|e| BenchError::Protocol(e.to_string()))?;
         Ok(Member { session, keys, turn: 0, ticket: 0, asked: Instant::now() })

@@ -161,10 +161,12 @@ impl Keeper {
             let started = Instant::now();
             let end = match spawn(&self.program, &self.dir) {
                 Ok(mut child) => {
-                    tokio::select! {
-                        end = child.wait() => end,
-                        _ = stopping.wait_for(|s| *s) => return stop(&mut child).await,
-                    }
+                    let ended = tokio::select! {
+                        end = child.wait() => Some(end),
+                        () = told(&mut stopping) => None,
+                    };
+                    let Some(end) = ended else { return stop(&mut child).await };
+                    end
                 }
                 Err(e) => Err(e),
             };
@@ -177,11 +179,16 @@ impl Keeper {
             let _ = self.report.send(report);
             tokio::select! {
                 () = tokio::time::sleep(again) => (),
-                _ = stopping.wait_for(|s| *s) => (),
+                () = told(&mut stopping) => (),
             }
             again = (again * 2).min(BACKOFF_MAX);
         }
     }
+}
+
+/// Returns once everything is to stop.
+async fn told(stopping: &mut watch::Receiver<bool>) {
+    let _ = stopping.wait_for(|s| *s).await;
 }
 
 /// Starts a node. It lives in a process group of its own, so that Ctrl-C reaches `dev` alone, and

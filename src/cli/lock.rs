@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use palisade_client::{AcquireError, CallError, Client, Guard, LostReason, Session};
+use palisade_client::{AcquireError, CallError, Guard, LostReason, Session};
 use palisade_types::limits::{TTL_MAX, TTL_MIN};
 use palisade_types::name;
 use rustix::process::Signal;

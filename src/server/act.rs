@@ -93,8 +93,7 @@ fn log(node: NodeId, note: &Note) {
         Note::Serving { term, sessions } => tracing::info!(%node, %term, sessions, "serving as the leader"),
         Note::Deposed { term } => tracing::info!(%node, %term, "no longer leading"),
         Note::Following { leader, term } => {
-            let leader = leader.map_or(0, |n| n.0);
-            tracing::info!(%node, leader, %term, "following");
+            tracing::info!(%node, %leader, %term, "following");
         }
         Note::SessionEnded { session, cause } => tracing::info!(%node, %session, %cause, "a session ended"),
         Note::Stalled { ms } => tracing::warn!(%node, ms, "this node was held up; sessions are credited"),

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
-use palisade_types::{ConnId, NodeId, RequestId, Time};
+use palisade_types::{ConnId, NodeId, RequestId};
 
 /// A client whose unsent answers exceed this does not read them and is closed.
 pub(crate) const CLIENT_UNSENT_MAX: usize = 32 << 20;
@@ -34,8 +34,6 @@ pub(crate) struct Conn {
     pub(crate) id: ConnId,
     /// What it is.
     pub(crate) role: Role,
-    /// When it was accepted or dialled.
-    pub(crate) opened: Time,
     pub(super) stream: TcpStream,
     /// Received, not yet a whole frame, or not taken because too much is in flight.
     pub(super) rest: Vec<u8>,
@@ -68,11 +66,10 @@ pub(crate) enum Sent {
 }
 
 impl Conn {
-    pub(super) fn new(id: ConnId, role: Role, stream: TcpStream, opened: Time, heavy_weight: usize) -> Conn {
+    pub(super) fn new(id: ConnId, role: Role, stream: TcpStream, heavy_weight: usize) -> Conn {
         Conn {
             id,
             role,
-            opened,
             stream,
             rest: Vec::new(),
             out: Vec::new(),

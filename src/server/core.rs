@@ -28,6 +28,10 @@ use crate::clock;
 
 /// How long a stopping node waits for the disk.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
+/// A loop that did not run for so long was held up.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Turns of the sockets after a pause, at most: others wait too.
+const DRAIN_TURNS_MAX: usize = 1_000;
 
 /// What a core is built from, on its own thread.
 pub(crate) struct CoreParts {
@@ -76,6 +80,8 @@ pub(crate) struct Core {
     bell: Bell,
     stopping: Option<Time>,
     pub(super) published: Time,
+    /// The end of the last turn of the sockets.
+    turned: Time,
 }
 
 impl Core {
@@ -113,6 +119,7 @@ impl Core {
             bell,
             stopping: None,
             published: Time::ZERO,
+            turned: clock::now(),
         };
         if let Some(op) = parts.store {
             core.disk.start(Owner::Boot, op);
@@ -134,7 +141,7 @@ impl Core {
             self.take_inbox(now);
             // Sockets before time: what has arrived must count before anything expires, and after
             // every sleep, because the sleep may have been a long pause of the whole process.
-            self.work_sockets(now)?;
+            self.drain_sockets(now)?;
             self.sockets.expire(now);
             self.peers.act(now, &mut self.sockets);
             if let Some(shard) = &mut self.shard {
@@ -241,15 +248,30 @@ impl Core {
         }
     }
 
-    fn work_sockets(&mut self, now: Time) -> Result<(), CoreError> {
+    /// One turn of the sockets; after a pause of this process as many as it takes to read all that
+    /// arrived meanwhile, so that no renewal that is already here is taken for silence.
+    fn drain_sockets(&mut self, now: Time) -> Result<(), CoreError> {
+        let paused = now.since(self.turned) > PAUSE;
+        let turns = if paused { DRAIN_TURNS_MAX } else { 1 };
+        for _ in 0..turns {
+            if !self.work_sockets(now)? {
+                break;
+            }
+        }
+        self.turned = clock::now();
+        Ok(())
+    }
+
+    /// Works the sockets that are ready, a bounded number; returns whether there may be more to read.
+    fn work_sockets(&mut self, now: Time) -> Result<bool, CoreError> {
         let mut ready = std::mem::take(&mut self.ready);
         ready.clear();
-        self.sockets.ready(&mut ready)?;
+        let mut more = self.sockets.ready(&mut ready)?;
         for event in &ready {
             match *event {
                 Ready::Bell => {}
                 Ready::Listener => self.sockets.accept(now),
-                Ready::Conn { id, read, write } => self.work_conn(id, read, write, now),
+                Ready::Conn { id, read, write } => more |= self.work_conn(id, read, write, now),
             }
         }
         self.ready = ready;
@@ -258,11 +280,12 @@ impl Core {
                 self.take_frames(id, chunk, now);
             }
         }
-        Ok(())
+        Ok(more)
     }
 
-    fn work_conn(&mut self, id: ConnId, read: bool, write: bool, now: Time) {
-        let Some(conn) = self.sockets.get(id) else { return };
+    /// Returns whether there may be more to read.
+    fn work_conn(&mut self, id: ConnId, read: bool, write: bool, now: Time) -> bool {
+        let Some(conn) = self.sockets.get(id) else { return false };
         if let (Role::Dialled(node), true) = (conn.role, conn.is_connecting()) {
             match conn.attempt_error() {
                 Some(error) => {
@@ -278,13 +301,21 @@ impl Core {
                 }
                 None => {}
             }
-            return;
+            return false;
         }
         if write {
             self.sockets.send(id);
         }
-        if read && let Some(chunk) = self.sockets.receive(id) {
-            self.take_frames(id, chunk, now);
+        if !read {
+            return false;
+        }
+        match self.sockets.receive(id) {
+            Some(chunk) => {
+                let full = chunk.full;
+                self.take_frames(id, chunk, now);
+                full
+            }
+            None => false,
         }
     }
 

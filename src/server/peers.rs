@@ -136,7 +136,7 @@ impl Peers {
     }
 
     fn dial(&mut self, node: NodeId, address: SocketAddr, now: Time, sockets: &mut Sockets) {
-        match sockets.dial(node, address, now) {
+        match sockets.dial(node, address) {
             Ok(conn) => self.set(node, State::Dialling { conn, until: now + ATTEMPT }),
             Err(e) => self.fail(node, now, &e.to_string(), PAUSE_MIN),
         }

@@ -201,7 +201,7 @@ impl Sockets {
             tracing::debug!(%error, "a connection was gone before it was set up");
             return;
         }
-        if let Some(id) = self.insert(stream, Role::New, sys::READ, now) {
+        if let Some(id) = self.insert(stream, Role::New, sys::READ) {
             self.accepted += 1;
             self.new.push_back((now, id));
         }
@@ -220,7 +220,7 @@ impl Sockets {
     ///
     /// # Errors
     /// When the attempt fails at once.
-    pub(crate) fn dial(&mut self, node: NodeId, address: SocketAddr, now: Time) -> io::Result<ConnId> {
+    pub(crate) fn dial(&mut self, node: NodeId, address: SocketAddr) -> io::Result<ConnId> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         match socket.connect(&address.into()) {
@@ -230,11 +230,11 @@ impl Sockets {
         }
         let stream = TcpStream::from(socket);
         prepare(&stream, PEER_TIMEOUT)?;
-        self.insert(stream, Role::Dialled(node), sys::WRITE, now)
+        self.insert(stream, Role::Dialled(node), sys::WRITE)
             .ok_or_else(|| io::Error::other("the connection could not be watched"))
     }
 
-    fn insert(&mut self, stream: TcpStream, role: Role, interest: u32, now: Time) -> Option<ConnId> {
+    fn insert(&mut self, stream: TcpStream, role: Role, interest: u32) -> Option<ConnId> {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
@@ -246,7 +246,7 @@ impl Sockets {
             self.free.push(slot);
             return None;
         }
-        let mut conn = Conn::new(id, role, stream, now, (self.limits.in_flight / 16).max(1));
+        let mut conn = Conn::new(id, role, stream, (self.limits.in_flight / 16).max(1));
         conn.interest = interest;
         conn.connecting = matches!(role, Role::Dialled(_));
         self.slots[slot] = Some(conn);

@@ -54,11 +54,6 @@ impl Epoll {
         self.control(libc::EPOLL_CTL_MOD, fd.as_raw_fd(), interest, token)
     }
 
-    /// Takes a descriptor out.
-    pub(crate) fn remove(&self, fd: &impl AsRawFd) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_DEL, fd.as_raw_fd(), 0, 0)
-    }
-
     /// Fills `events` with what is ready now, without waiting; at most its length. Returns how many.
     pub(crate) fn ready(&self, events: &mut [Event]) -> io::Result<usize> {
         let room = libc::c_int::try_from(events.len()).unwrap_or(libc::c_int::MAX);

@@ -20,7 +20,7 @@ use crate::source::{Source, SourceError};
 
 const SECTOR: usize = 512;
 const PAGE_U64: u64 = PAGE as u64;
-/// The errors of a full and of a failing disk, as Linux numbers them.
+/// Linux's number for a file that does not exist.
 const ENOENT: i32 = 2;
 
 /// A file on the platter. Pages of zeros take no memory.
@@ -64,7 +64,8 @@ impl SimDisk {
         self.platter.insert(file.to_string(), image);
     }
 
-    /// Begins an operation. Several may be under way.
+    /// Begins an operation. Several may be under way; their ids differ, also between those of a log,
+    /// which count from 1, and those of others.
     ///
     /// # Panics
     /// On an id that is under way already, or offsets and lengths that are not whole pages: a bug.
@@ -224,7 +225,8 @@ impl SimDisk {
         true
     }
 
-    /// A misdirected or stray write: other bytes in place of what a file holds; it does not grow.
+    /// A misdirected or stray write: other bytes in place of what a file holds from a multiple of 4096
+    /// on; the file does not grow.
     pub fn overwrite(&mut self, file: &str, offset: u64, bytes: &[u8]) {
         if let Some(image) = self.platter.get_mut(file) {
             let room = image.len.saturating_sub(offset).min(bytes.len() as u64);

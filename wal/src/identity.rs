@@ -1,10 +1,12 @@
 //! `IDENTITY`: whose directory this is. Written once by `format`, as the last file, in two copies.
 
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use palisade_types::{ClusterId, ClusterLimits, DecodeError, Incarnation, Name, NodeId, Reader, ShardId};
 
+use crate::boot::{BOOT_FILE, boot_file};
 use crate::error::RecoverError;
+use crate::hard::{hard_state_file, initial_hard_state};
 use crate::page::{self, Owner, PAGE, PageFault, WHOLE_NODE};
 
 /// The file's name.
@@ -62,6 +64,17 @@ pub fn identity_file(identity: &Identity) -> Vec<u8> {
         })
         .collect();
     page::concat(&copies)
+}
+
+/// All files of a newly formatted node, by name relative to its directory, in the order to be written:
+/// the identity comes last, so that a directory that has one is complete. Each is to be synced, and
+/// every directory, before the next is begun.
+pub fn format_files(identity: &Identity) -> Vec<(String, Vec<u8>)> {
+    let shards = (0..identity.shards).map(ShardId);
+    let mut files: Vec<_> = shards.map(|s| (hard_state_file(s), initial_hard_state(identity, s))).collect();
+    files.push((BOOT_FILE.to_string(), boot_file(identity)));
+    files.push((IDENTITY_FILE.to_string(), identity_file(identity)));
+    files
 }
 
 /// What [`read_identity`] found.

@@ -16,12 +16,13 @@ use palisade_types::{Block, HardState, LogIndex, Mutant, Rng, Term, Time};
 
 use crate::batch::{self, BATCH_HEADER, BatchHeader};
 use crate::config::WalConfig;
+use crate::flight::{Flight, Step, Written, batch_parts};
 use crate::hard::{HardRecord, hard_state_file};
-use crate::op::{DiskFault, DiskOp, OpId, Part};
-use crate::page::{Owner, padded, zeros};
+use crate::op::{DiskFault, DiskOp, OpId};
+use crate::page::{Owner, padded};
 use crate::recover::Tail;
-use crate::segment::{DATA_START, Mark, Opening, SegmentHeader, mark_offset, segment_file};
-use crate::slots::{Slots, Staged};
+use crate::segment::{DATA_START, Opening, SegmentHeader, segment_file};
+use crate::slots::Slots;
 
 /// How long after the last batch an idle log writes the seal that proves it durable.
 const SEAL_AFTER: Duration = Duration::from_millis(10);
@@ -79,42 +80,6 @@ struct Queued {
     hard_state: Option<HardState>,
     truncate_after: Option<LogIndex>,
     blocks: VecDeque<Block>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
-    /// Create the first segment of this run.
-    Open,
-    /// Write the first copy of the staged hard state.
-    HardFirst,
-    /// Write the second.
-    HardSecond,
-    /// Write the batch and its mark.
-    Batch,
-}
-
-/// What is being made durable now.
-#[derive(Default)]
-struct Flight {
-    steps: VecDeque<Step>,
-    issued: Option<OpId>,
-    /// Persist number that is durable once all steps are done.
-    persist: Option<u64>,
-    staged: Option<Staged<HardRecord>>,
-    truncate_after: Option<LogIndex>,
-    blocks: Vec<Block>,
-    body_len: usize,
-    seal: bool,
-    written: Option<Written>,
-}
-
-/// How the durable end moves once the batch is synced.
-#[derive(Clone, Copy)]
-struct Written {
-    seq: u64,
-    chain: u128,
-    last: LogIndex,
-    next_offset: u64,
 }
 
 enum Job {
@@ -207,12 +172,12 @@ impl Wal {
         }
         self.commit_hint = self.commit_hint.max(commit_hint);
         self.queue.push_back(Queued { persist, hard_state, truncate_after, blocks: blocks.into() });
-        self.start_flight(None);
+        self.skip_empty();
     }
 
     /// The next operation to begin, if there is one. Ask until there is none.
     pub fn poll_op(&mut self, now: Time) -> Option<DiskOp> {
-        self.start_flight(Some(now));
+        self.start_flight(now);
         if let Some(op) = self.flight_op(now) {
             return Some(op);
         }
@@ -293,19 +258,31 @@ impl Wal {
         OpId(self.next_op)
     }
 
-    /// Starts the next flight if none is under way. Without a time no seal is due.
-    fn start_flight(&mut self, now: Option<Time>) {
-        while self.flight.is_none() && !self.queue.is_empty() {
-            let flight = self.gather();
-            if flight.steps.is_empty() {
-                self.durable = flight.persist.unwrap_or(self.durable);
-                continue;
-            }
-            self.flight = Some(flight);
+    /// Starts the next flight if none is under way: what waits, or the seal if it is due.
+    fn start_flight(&mut self, now: Time) {
+        self.skip_empty();
+        if self.flight.is_some() {
+            return;
         }
-        if self.flight.is_none() && now.is_some_and(|now| self.seal_at.is_some_and(|at| at <= now)) {
+        if !self.queue.is_empty() {
+            self.flight = Some(self.gather());
+        } else if self.seal_at.is_some_and(|at| at <= now) {
             let steps = VecDeque::from([Step::Batch]);
             self.flight = Some(Flight { steps, seal: true, ..Flight::default() });
+        }
+    }
+
+    /// What has nothing to write is durable as soon as everything before it is.
+    fn skip_empty(&mut self) {
+        let in_force = self.hard.value().state;
+        let writes = |q: &Queued| {
+            let hard_state = q.hard_state.is_some_and(|h| (h.term, h.vote) != (in_force.term, in_force.vote));
+            hard_state || q.truncate_after.is_some() || !q.blocks.is_empty()
+        };
+        while self.flight.is_none()
+            && let Some(queued) = self.queue.pop_front_if(|q| !writes(q))
+        {
+            self.durable = queued.persist;
         }
     }
 
@@ -476,7 +453,7 @@ impl Wal {
             assert!(persist >= self.durable, "persist numbers become durable in order");
             self.durable = persist;
             self.flight = None;
-            self.start_flight(None);
+            self.skip_empty();
         }
     }
 
@@ -503,29 +480,6 @@ impl Wal {
         self.background = Some((id, Job::Trim));
         Some(DiskOp::Truncate { id, file, len })
     }
-}
-
-/// A batch and its mark as parts of one write; the blocks' bytes are shared, not copied.
-fn batch_parts(header: &BatchHeader, head: Vec<u8>, blocks: &[Block], span: u64) -> Vec<Part> {
-    let mark = Mark {
-        segment: header.segment,
-        salt: header.salt,
-        seq: header.seq,
-        offset: header.offset,
-        body_len: header.body_len,
-        body_crc: header.body_crc,
-        last: header.last,
-        last_term: header.last_term,
-    };
-    let mut buffers = Vec::with_capacity(blocks.len() + 2);
-    buffers.push(Bytes::from(head));
-    buffers.extend(blocks.iter().map(|b| b.bytes().clone()));
-    let padding = span as usize - BATCH_HEADER - header.body_len as usize;
-    if padding > 0 {
-        buffers.push(zeros(padding));
-    }
-    let mark = vec![Bytes::from(mark.encode(&header.owner))];
-    vec![(mark_offset(header.seq), mark), (header.offset, buffers)]
 }
 
 /// A salt for one segment. The draws differ between starts because the seed does; number and

@@ -122,7 +122,7 @@ impl Core {
     }
 
     fn give_up(&mut self, now: Time, id: ClaimId, report: bool) {
-        self.run_timers(now);
+        // Deadlines wait for the next tick: a claim that is abandoned now is not reported any more.
         let Some(claim) = self.claims.get_mut(&id) else { return };
         if claim.ticket.is_none() {
             self.remove_claim(id);

@@ -141,7 +141,10 @@ impl Script {
 
 fn scripts() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-    let mut all: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut all: Vec<PathBuf> = fs::read_dir(folder)
+        .expect("the folder of scenarios")
+        .map(|entry| entry.expect("an entry of the folder").path())
+        .collect();
     all.sort();
     all
 }

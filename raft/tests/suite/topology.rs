@@ -51,8 +51,8 @@ fn works(size: usize, links: &[(u32, u32)], able: &[u32]) {
         assert!(able.contains(&leaders[0]), "{leaders:?}");
         let term = cluster.status(leaders[0]).term;
         assert!(term.0 <= 6, "term {term} after one failure");
-        let block = cluster.propose(leaders[0], "x").unwrap();
-        let round = cluster.round(leaders[0]).unwrap();
+        let block = cluster.propose(leaders[0], "x").expect("it leads");
+        let round = cluster.round(leaders[0]).expect("it has committed in its term");
         run(&mut cluster, links, 15_000);
         assert_eq!((cluster.leaders(), cluster.status(leaders[0]).term), (leaders.clone(), term));
         assert_eq!(cluster.status(leaders[0]).commit, block.last());

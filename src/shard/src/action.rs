@@ -59,8 +59,8 @@ pub enum Note {
     },
     /// It follows.
     Following {
-        /// That leader, if known.
-        leader: Option<NodeId>,
+        /// That leader.
+        leader: NodeId,
         /// In this term.
         term: Term,
     },

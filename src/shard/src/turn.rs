@@ -132,8 +132,10 @@ impl Shard {
             if self.leading.is_some() {
                 self.depose(change.leader, out);
             }
-            self.counters.leader_changes += u64::from(change.leader.is_some());
-            out.notes.push(Note::Following { leader: change.leader, term: change.term });
+            if let Some(leader) = change.leader {
+                self.counters.leader_changes += 1;
+                out.notes.push(Note::Following { leader, term: change.term });
+            }
         }
     }
 

@@ -334,7 +334,11 @@ impl World {
             return Ok(());
         }
         let others: Vec<Believer> = self.believers(fence.key(), Some((client, claim)));
-        self.locks.on_holding(client, fence, &others)
+        self.locks.on_holding(client, fence, &others)?;
+        if self.clients[client].rng.per_mille(700) {
+            self.write_under(client, claim);
+        }
+        Ok(())
     }
 
     /// Who believes to hold a key, by their own clocks.

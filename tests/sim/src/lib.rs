@@ -13,6 +13,8 @@ pub mod queue;
 pub mod raft_cluster;
 pub mod report;
 pub mod resource;
+pub mod runner;
+mod scenario;
 pub mod trace;
 mod workload;
 pub mod world;

@@ -97,9 +97,15 @@ impl Links {
     pub(crate) fn all_answered(&self) -> Checked {
         for c in self.all.iter().filter(|c| !c.server_closed && !c.client_closed && !c.up_dead) {
             if let Some((id, asked)) = c.asked.iter().next() {
-                return Err(Violation::new("L4", format!(
-                    "node {} never answered request {id} of client {}: {:?}", c.node + 1, c.client, asked.request
-                )));
+                return Err(Violation::new(
+                    "L4",
+                    format!(
+                        "node {} never answered request {id} of client {}: {:?}",
+                        c.node + 1,
+                        c.client,
+                        asked.request
+                    ),
+                ));
             }
         }
         Ok(())
@@ -231,11 +237,8 @@ impl World {
     }
 
     fn greet(&mut self, conn: ConnId, node: usize, leader: Option<NodeId>) {
-        let members = self
-            .nodes
-            .iter()
-            .map(|n| Member { node: n.id, address: address(n.id.0 as usize - 1) })
-            .collect();
+        let members =
+            self.nodes.iter().map(|n| Member { node: n.id, address: address(n.id.0 as usize - 1) }).collect();
         let hello = ServerHello {
             version: VERSION,
             node: self.nodes[node].id,
@@ -267,7 +270,10 @@ impl World {
                 continue;
             }
             let Some(asked) = c.asked.remove(&id) else {
-                return Err(Violation::new("L4", format!("request {id} on {conn} is answered, but not asked: {reply:?}")));
+                return Err(Violation::new(
+                    "L4",
+                    format!("request {id} on {conn} is answered, but not asked: {reply:?}"),
+                ));
             };
             let client = c.client;
             self.trace.line(|| format!("n{} -> c{client} {conn}/{id} {reply:?}", node + 1));

@@ -137,26 +137,19 @@ impl Node {
     }
 }
 
-/// Blocks found in the bytes of a write, wherever they lie in it: the checkers' own reading of what
-/// the log wrote, by nothing but the block's format.
+/// Blocks found in a write: the checkers' own reading of what the log wrote, by nothing but the
+/// block's format. (The whole platter is recovered now and then, and at the end, to see that this
+/// reading misses nothing.)
 fn blocks_in(op: &DiskOp) -> Vec<Block> {
     let DiskOp::Write { parts, .. } = op else { return Vec::new() };
     let mut found = Vec::new();
-    for (_, buffers) in parts {
-        let bytes = Bytes::from(buffers.concat());
-        let mut at = 0;
-        while at + palisade_types::block::HEADER_BYTES <= bytes.len() {
-            let block = Block::length_of(&bytes[at..])
-                .ok()
-                .filter(|len| at + len <= bytes.len())
-                .and_then(|len| Block::decode(bytes.slice(at..at + len)).ok());
-            match block {
-                Some(block) => {
-                    at += block.bytes().len();
-                    found.push(block);
-                }
-                None => at += 1,
-            }
+    for buffer in parts.iter().flat_map(|(_, buffers)| buffers) {
+        let mut rest = buffer.clone();
+        while let Ok(len) = Block::length_of(&rest)
+            && len <= rest.len()
+            && let Ok(block) = Block::decode(rest.split_to(len))
+        {
+            found.push(block);
         }
     }
     found
@@ -185,7 +178,12 @@ impl World {
         self.trace.event(now, 8, &[node as u64, recovered.hard_state.term.0, recovered.blocks.len() as u64]);
         self.trace.line(|| {
             let notes: Vec<String> = recovered.notes.iter().map(ToString::to_string).collect();
-            format!("n{} starts: {:?}, log to {}, {notes:?}", node + 1, recovered.hard_state, recovered.tail.last())
+            format!(
+                "n{} starts: {:?}, log to {}, {notes:?}",
+                node + 1,
+                recovered.hard_state,
+                recovered.tail.last()
+            )
         });
         self.raft.on_start(node, recovered.hard_state, &recovered.blocks)?;
         let n = &mut self.nodes[node];
@@ -452,10 +450,16 @@ impl World {
             .map_err(|e| Violation::new("R9", format!("node {}'s platter: {e}", n.id)))?;
         let known = self.raft.durable_log(node);
         demand(Log::of(&recovered.blocks) == *known, "R9", || {
-            format!("node {}'s platter has a log up to {}, written was {}", n.id, recovered.tail.last(), known.last())
+            format!(
+                "node {}'s platter has a log up to {}, written was {}",
+                n.id,
+                recovered.tail.last(),
+                known.last()
+            )
         })?;
         let hard_state = self.raft.durable_hard_state(node);
-        let same = (recovered.hard_state.term, recovered.hard_state.vote) == (hard_state.term, hard_state.vote);
+        let same =
+            (recovered.hard_state.term, recovered.hard_state.vote) == (hard_state.term, hard_state.vote);
         demand(same, "R9", || {
             format!("node {}'s platter has {:?}, written was {hard_state:?}", n.id, recovered.hard_state)
         })

@@ -407,12 +407,15 @@ fn draw_raft(rng: &mut Rng) -> RaftOptions {
 }
 
 fn draw_workload(rng: &mut Rng) -> WorkloadOptions {
+    // However many clients, together they do about as much: enough to matter, little enough for
+    // hundreds of seeds in a minute.
+    let clients = rng.between(2, 6);
     WorkloadOptions {
-        clients: rng.between(2, 8) as usize,
-        sessions: rng.between(1, 3) as usize,
+        clients: clients as usize,
+        sessions: rng.between(1, 2) as usize,
         hot_keys: rng.between(1, 4),
         cold_keys: rng.between(1, 60),
-        gap: Duration::from_millis(rng.between(60, 300)),
+        gap: Duration::from_millis(clients * rng.between(35, 80)),
         hold: Duration::from_millis(rng.between(100, 4_000)),
         ttl_min: Duration::from_millis(1_000),
         ttl_max: Duration::from_millis(rng.between(1_500, 10_000)),

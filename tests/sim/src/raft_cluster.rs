@@ -315,7 +315,10 @@ impl RaftCluster {
             if raft.propose(builder, now.as_millis()).is_ok() {
                 self.trace.event(now, 4, &[node as u64, n]);
             }
-            if read && m.round.is_none() && let Ok(round) = raft.start_round(local) {
+            if read
+                && m.round.is_none()
+                && let Ok(round) = raft.start_round(local)
+            {
                 m.round = Some((round, self.check.committed()));
                 self.reads += 1;
             }

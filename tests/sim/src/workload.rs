@@ -70,8 +70,8 @@ impl World {
         }
         match c.rng.below(100) {
             0..=49 => self.acquire_some(client),
-            50..=69 => self.use_held(client),
-            70..=79 => self.give_up_some(client),
+            50..=73 => self.use_held(client),
+            74..=79 => self.give_up_some(client),
             80..=97 => self.read_some(client),
             _ => self.close_some(client),
         }
@@ -138,7 +138,8 @@ impl World {
         let Some(fence) = known.fence.clone() else { return };
         let zombie = !c.believes(known.session, now);
         let delay = Duration::from_micros(c.rng.between(50, 5_000));
-        self.trace.line(|| format!("c{client} writes under {fence}{}", if zombie { ", a zombie" } else { "" }));
+        self.trace
+            .line(|| format!("c{client} writes under {fence}{}", if zombie { ", a zombie" } else { "" }));
         let write = Write { client, fence, sent: now, zombie };
         self.queue.push(now + delay, Event::Write(Box::new(write)));
     }

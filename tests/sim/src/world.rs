@@ -34,29 +34,65 @@ pub(crate) const QUIET: Duration = Duration::from_secs(14);
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A node's process starts.
-    Start { node: usize },
+    Start {
+        node: usize,
+    },
     /// Something arrives at a node's process.
-    Node { node: usize, life: u64, input: NodeInput },
+    Node {
+        node: usize,
+        life: u64,
+        input: NodeInput,
+    },
     /// A node takes a turn: with what has gathered, or because a deadline is due.
-    Turn { node: usize, life: u64 },
+    Turn {
+        node: usize,
+        life: u64,
+    },
     /// A node's disk is done with an operation.
-    Disk { node: usize, life: u64, op: OpId },
+    Disk {
+        node: usize,
+        life: u64,
+        op: OpId,
+    },
     /// Something arrives at a client's process.
-    Client { client: usize, life: u64, input: ClientInput },
+    Client {
+        client: usize,
+        life: u64,
+        input: ClientInput,
+    },
     /// A client's deadline is due.
-    Wake { client: usize, life: u64 },
+    Wake {
+        client: usize,
+        life: u64,
+    },
     /// A client does the next thing.
-    Step { client: usize, life: u64 },
+    Step {
+        client: usize,
+        life: u64,
+    },
     /// A client's process starts.
-    StartClient { client: usize },
+    StartClient {
+        client: usize,
+    },
     /// A write arrives at the resource.
     Write(Box<Write>),
     Strike(Class),
     Heal(usize),
-    Resume { node: usize, life: u64 },
-    ResumeClient { client: usize, life: u64 },
-    FastDisk { node: usize },
-    FastLink { from: usize, to: usize },
+    Resume {
+        node: usize,
+        life: u64,
+    },
+    ResumeClient {
+        client: usize,
+        life: u64,
+    },
+    FastDisk {
+        node: usize,
+    },
+    FastLink {
+        from: usize,
+        to: usize,
+    },
     /// The storm is over: a quorum is healed, or everything.
     Calm,
     /// Everything is healed.
@@ -403,9 +439,13 @@ impl World {
             shard.check();
             let own = (shard.applied(), shard.machine().digest());
             let first = *digest.get_or_insert(own);
-            demand(first == own, "R5", || format!("node {} has the state {own:x?}, node 1 {first:x?}", node.id))?;
+            demand(first == own, "R5", || {
+                format!("node {} has the state {own:x?}, node 1 {first:x?}", node.id)
+            })?;
             let live = shard.machine().counts().sessions;
-            demand(live == 0, "L5", || format!("{live} sessions live on node {} although all clients stopped", node.id))?;
+            demand(live == 0, "L5", || {
+                format!("{live} sessions live on node {} although all clients stopped", node.id)
+            })?;
         }
         for node in 0..self.nodes.len() {
             self.compare_with_platter(node)?;

@@ -87,11 +87,13 @@ fn a_cut_of_the_log_is_never_gathered_behind_blocks() {
     run.append(1, 10);
     run.begin();
     run.append(1, 10);
+    let used = run.wal.log_bytes();
     let other = block(&run.log[..1], 2, 1, 5);
     run.persist += 1;
     run.wal.append(run.persist, Some(hard(2, 0)), Some(LogIndex(1)), vec![other.clone()], LogIndex(1));
     run.settle();
     assert_eq!(run.wal.durable(), 3);
+    assert_eq!(run.wal.log_bytes(), used + 3 * PAGE as u64, "three batches");
     let recovered = run.recovered();
     assert_eq!(recovered.blocks, [run.log[0].clone(), other]);
     assert_eq!((recovered.hard_state.term, recovered.hard_state.vote), (Term(2), None));

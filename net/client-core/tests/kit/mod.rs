@@ -2,6 +2,8 @@
 //! what comes back, and nothing happens by itself.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part, and a test may fail")]
 
+pub(crate) mod server;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -28,6 +30,8 @@ pub(crate) struct World {
     pub(crate) link: Option<LinkId>,
     pub(crate) requests: VecDeque<(RequestId, Request)>,
     pub(crate) greetings: Vec<ClientHello>,
+    /// Requests that were on their way when their connection ended.
+    pub(crate) stranded: Vec<Request>,
     received: Vec<u8>,
 }
 
@@ -82,6 +86,7 @@ impl World {
             link: None,
             requests: VecDeque::new(),
             greetings: Vec::new(),
+            stranded: Vec::new(),
             received: Vec::new(),
         }
     }
@@ -115,7 +120,7 @@ impl World {
 
     fn forget_stream(&mut self) {
         self.received.clear();
-        self.requests.clear();
+        self.stranded.extend(self.requests.drain(..).map(|(_, request)| request));
     }
 
     fn read(&mut self) {

@@ -31,7 +31,9 @@ impl LocksCheck {
     /// # Errors
     /// S2 when the epoch was given to another claim, or the claim was given another epoch.
     pub fn on_granted(&mut self, session: SessionId, ticket: Ticket, fence: &Fence) -> Checked {
-        demand(fence.epoch() == fence.barrier(), "S2", || format!("an exclusive grant has the fence {fence}"))?;
+        demand(fence.epoch() == fence.barrier(), "S2", || {
+            format!("an exclusive grant has the fence {fence}")
+        })?;
         let of_key = self.grants.entry(fence.key().clone()).or_default();
         let known = of_key.entry(fence.epoch()).or_insert((session, ticket));
         demand(*known == (session, ticket), "S2", || {
@@ -39,9 +41,7 @@ impl LocksCheck {
         })?;
         self.granted += u64::from(!self.claims.contains_key(&(session, ticket)));
         let told = self.claims.entry((session, ticket)).or_insert_with(|| fence.clone());
-        demand(told == fence, "S8", || {
-            format!("claim {session}/{ticket} was told {told}, now {fence}")
-        })
+        demand(told == fence, "S8", || format!("claim {session}/{ticket} was told {told}, now {fence}"))
     }
 
     /// A client learned that it holds a key, while these others believe to hold it.

@@ -205,7 +205,14 @@ impl RaftCheck {
         for e in n.durable.0.iter().take_while(|e| e.last <= kept) {
             demand(log.holds(e), "R9", || format!("node {} lost {e:?}, which was durable", node + 1))?;
         }
-        *n = Node { durable: log.clone(), log, hard_state, up: true, term: hard_state.term, ..Node::default() };
+        *n = Node {
+            durable: log.clone(),
+            log,
+            hard_state,
+            up: true,
+            term: hard_state.term,
+            ..Node::default()
+        };
         Ok(())
     }
 
@@ -264,8 +271,8 @@ impl RaftCheck {
         let n = &mut self.nodes[node];
         if let Some(new) = hard_state {
             let old = n.hard_state;
-            let forward = new.term > old.term
-                || (new.term == old.term && (old.vote.is_none() || new.vote == old.vote));
+            let forward =
+                new.term > old.term || (new.term == old.term && (old.vote.is_none() || new.vote == old.vote));
             demand(forward, "R7", || format!("node {}'s hard state goes from {old:?} to {new:?}", node + 1))?;
             n.hard_state = new;
         }
@@ -365,9 +372,11 @@ impl RaftCheck {
         for p in &status.voters {
             let n = &mut self.nodes[node];
             let before = n.progress.insert(p.node, p.match_index).unwrap_or(LogIndex(0));
-            demand(p.next > p.match_index && p.match_index <= status.last && p.match_index >= before, "R13", || {
-                format!("node {} believes of node {}: {p:?}, before: match {before}", node + 1, p.node)
-            })?;
+            demand(
+                p.next > p.match_index && p.match_index <= status.last && p.match_index >= before,
+                "R13",
+                || format!("node {} believes of node {}: {p:?}, before: match {before}", node + 1, p.node),
+            )?;
         }
         Ok(())
     }
@@ -423,9 +432,10 @@ impl RaftCheck {
 
     /// The node that leads the highest term, among those that are up.
     pub fn leader(&self) -> Option<usize> {
-        (0..self.nodes.len()).filter(|&n| self.nodes[n].up).max_by_key(|&n| self.nodes[n].leads).filter(|&n| {
-            self.nodes[n].leads.is_some()
-        })
+        (0..self.nodes.len())
+            .filter(|&n| self.nodes[n].up)
+            .max_by_key(|&n| self.nodes[n].leads)
+            .filter(|&n| self.nodes[n].leads.is_some())
     }
 
     /// Demands that all nodes have the same log, all of it committed and known to be.
@@ -437,9 +447,15 @@ impl RaftCheck {
         for (i, n) in self.nodes.iter().enumerate() {
             let same = n.log == self.nodes[0].log && n.commit == committed && n.log.last() == committed;
             if !same {
-                return Err(Violation::new("L3", format!(
-                    "node {} has a log up to {}, committed {}, of {committed}", i + 1, n.log.last(), n.commit
-                )));
+                return Err(Violation::new(
+                    "L3",
+                    format!(
+                        "node {} has a log up to {}, committed {}, of {committed}",
+                        i + 1,
+                        n.log.last(),
+                        n.commit
+                    ),
+                ));
             }
         }
         Ok(())

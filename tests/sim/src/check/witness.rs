@@ -144,7 +144,10 @@ impl Witness {
             ) => {
                 self.reads += 1;
                 demand(read.revision >= asked.committed, "R11", || {
-                    format!("a read shows {}, {} was committed before it arrived", read.revision, asked.committed)
+                    format!(
+                        "a read shows {}, {} was committed before it arrived",
+                        read.revision, asked.committed
+                    )
                 })?;
                 self.read.entry(read.revision).or_default().push((asked.request.clone(), reply.clone()));
                 Ok(())
@@ -295,10 +298,9 @@ fn outcome_of(reply: &Reply) -> Option<Outcome> {
 /// Whether two answers are the same, but for what only the leader knows.
 fn same(said: &Reply, reply: &Reply) -> bool {
     match (said, reply) {
-        (
-            Reply::Opened { session: a, ttl_ms: b, .. },
-            Reply::Opened { session: c, ttl_ms: d, .. },
-        ) => (a, b) == (c, d),
+        (Reply::Opened { session: a, ttl_ms: b, .. }, Reply::Opened { session: c, ttl_ms: d, .. }) => {
+            (a, b) == (c, d)
+        }
         (said, reply) => said == reply,
     }
 }

@@ -1,0 +1,88 @@
+//! Bugs that other systems have shipped, switched on one at a time: the rules must find each of them
+//! within the seeds given here. A simulator that finds none of them would prove nothing.
+
+use palisade_sim::options::Profile;
+use palisade_sim::runner::{Job, run};
+use palisade_sim::trace::Story;
+use palisade_types::Mutant;
+
+/// How many seeds a bug may take.
+const SEEDS_MAX: u64 = 150;
+
+/// The profile whose seeds hunt this bug.
+fn profile(mutant: Mutant) -> Profile {
+    match mutant {
+        Mutant::B8 => Profile::SlowDisk,
+        Mutant::B6 | Mutant::B14 => Profile::Elections,
+        Mutant::B20 => Profile::Pauses,
+        Mutant::B1 | Mutant::B3 | Mutant::B4 | Mutant::B9 | Mutant::B13 | Mutant::B22 => Profile::Swarm,
+    }
+}
+
+fn hunt(mutant: Mutant) {
+    for seed in 0..SEEDS_MAX {
+        if let Err(failure) = run(Job::new(profile(mutant), seed).with(mutant), Story::No) {
+            println!("{mutant:?} killed by seed {seed} ({}): {failure}", profile(mutant).name());
+            return;
+        }
+    }
+    panic!("{mutant:?} survived {SEEDS_MAX} seeds");
+}
+
+#[test]
+fn an_acknowledgement_before_the_disk_is_found() {
+    hunt(Mutant::B1);
+}
+
+#[test]
+fn a_vote_before_the_disk_is_found() {
+    hunt(Mutant::B3);
+}
+
+#[test]
+fn deleting_what_matches_is_found() {
+    hunt(Mutant::B4);
+}
+
+#[test]
+fn committing_older_terms_by_counting_is_found() {
+    hunt(Mutant::B6);
+}
+
+#[test]
+fn a_stale_disk_completion_is_found() {
+    hunt(Mutant::B8);
+}
+
+#[test]
+fn entries_durable_before_their_term_are_found() {
+    hunt(Mutant::B9);
+}
+
+#[test]
+fn a_leader_that_counts_itself_too_early_is_found() {
+    hunt(Mutant::B13);
+}
+
+#[test]
+fn success_reported_for_another_s_entry_is_found() {
+    hunt(Mutant::B14);
+}
+
+#[test]
+fn deadlines_kept_from_an_earlier_term_are_found() {
+    hunt(Mutant::B20);
+}
+
+#[test]
+fn a_grant_to_the_dead_is_found() {
+    hunt(Mutant::B22);
+}
+
+#[test]
+fn every_mutant_has_its_test() {
+    let source = include_str!("mutants.rs");
+    for mutant in Mutant::ALL {
+        assert!(source.contains(&format!("hunt(Mutant::{mutant:?});")), "{mutant:?} is hunted by no test");
+    }
+}

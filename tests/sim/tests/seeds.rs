@@ -1,0 +1,88 @@
+//! The seeds that every run of the tests plays: whole clusters and Raft alone, with no rule broken;
+//! and enough happens in them to mean something.
+
+use std::time::Duration;
+
+use palisade_sim::options::Profile;
+use palisade_sim::report::Report;
+use palisade_sim::runner::{Ended, Job, run, run_all};
+use palisade_sim::trace::Story;
+
+const SWARM: u64 = 360;
+const EACH_OTHER: u64 = 40;
+const RAFT_EACH: u64 = 60;
+/// Lines of the story shown for a failing seed.
+const LINES: usize = 60;
+
+/// Seeds that failed once, kept for good.
+const KEPT: [Job; 0] = [];
+
+fn reports(ended: Vec<Ended>) -> Vec<Report> {
+    let mut reports = Vec::new();
+    let mut failed = String::new();
+    for (job, outcome) in ended {
+        match outcome {
+            Ok(report) => reports.push(report),
+            Err(failure) => {
+                let story = run(job, Story::Keep).err().map(|f| f.story).unwrap_or_default();
+                let from = story.len().saturating_sub(LINES);
+                failed += &format!("{}\n{failure}\n  replay: {job}\n", story[from..].join("\n"));
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{failed}");
+    reports
+}
+
+#[test]
+fn whole_clusters_break_no_rule() {
+    let mut jobs: Vec<Job> = (0..SWARM).map(|seed| Job::new(Profile::Swarm, seed)).collect();
+    for profile in [Profile::SlowDisk, Profile::Elections, Profile::Pauses, Profile::Replays] {
+        jobs.extend((0..EACH_OTHER).map(|seed| Job::new(profile, seed)));
+    }
+    jobs.extend(KEPT);
+    let reports = reports(run_all(&jobs, 2));
+    assert!(reports.len() >= 500, "only {} seeds", reports.len());
+    for r in &reports {
+        assert!(r.simulated >= Duration::from_secs(60), "too short: {r}");
+        assert!(r.committed >= 200, "too little committed: {r}");
+        assert!(r.fault_kinds >= 2, "too few kinds of fault: {r}");
+    }
+    // The first leader is no change of leader.
+    let changed = reports.iter().filter(|r| r.leader_changes >= 2).count();
+    assert!(
+        changed * 5 >= reports.len() * 4,
+        "the leader changed in {changed} of {} seeds only",
+        reports.len()
+    );
+    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
+    let (zombies, refused) = (sum(|r| r.zombie_writes), sum(|r| r.zombies_refused));
+    println!(
+        "{} seeds, {} simulated s, {} committed, {} leader changes, {} strikes, {} grants, {} expired, {} reads, \
+         {} answers compared, {} writes, {refused} of {zombies} zombie writes refused",
+        reports.len(),
+        reports.iter().map(|r| r.simulated.as_secs()).sum::<u64>(),
+        sum(|r| r.committed),
+        sum(|r| r.leader_changes),
+        sum(|r| r.strikes),
+        sum(|r| r.grants),
+        sum(|r| r.expired),
+        sum(|r| r.reads),
+        sum(|r| r.answers),
+        sum(|r| r.writes),
+    );
+    assert!(refused > 0, "no zombie was refused: the runs prove nothing about fences");
+    assert!(sum(|r| r.expired) > 500 && sum(|r| r.reads) > 10_000, "too little happened");
+}
+
+#[test]
+fn raft_alone_breaks_no_rule() {
+    let mut jobs = Vec::new();
+    for profile in Profile::ALL {
+        jobs.extend((1_000..1_000 + RAFT_EACH).map(|seed| Job::raft(profile, seed)));
+    }
+    let reports = reports(run_all(&jobs, 1));
+    assert_eq!(reports.len(), jobs.len());
+    let changes: u64 = reports.iter().map(|r| r.leader_changes).sum();
+    assert!(changes > reports.len() as u64 * 5, "only {changes} leader changes");
+}

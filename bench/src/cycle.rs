@@ -152,7 +152,7 @@ impl Worker {
 
     fn open_sessions(
         mut connection: Connection,
-        n: u32,
+        name: &str,
         share: u32,
         load: &Load,
     ) -> Result<Worker, BenchError> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use palisade_shard::{Note, peer_codec};
-use palisade_types::{NodeId, ShardId, Time};
+use palisade_types::{Cause, NodeId, ShardId, Time};
 
 use super::core::Core;
 use super::fatal;
@@ -95,6 +95,7 @@ fn log(node: NodeId, note: &Note) {
         Note::Following { leader, term } => {
             tracing::info!(%node, %leader, %term, "following");
         }
+        Note::SessionEnded { session, cause: Cause::Closed } => tracing::debug!(%node, %session, "a session was closed"),
         Note::SessionEnded { session, cause } => tracing::info!(%node, %session, %cause, "a session ended"),
         Note::Stalled { ms } => tracing::warn!(%node, ms, "this node was held up; sessions are credited"),
     }

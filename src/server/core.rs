@@ -132,7 +132,7 @@ impl Core {
     /// # Errors
     /// What the sockets refused.
     pub(crate) async fn run(mut self) -> Result<(), CoreError> {
-        self.form_if_ready();
+        self.form_if_ready(clock::now());
         self.sockets.open()?;
         loop {
             self.sleep().await?;
@@ -199,7 +199,7 @@ impl Core {
         for event in self.inbox.take() {
             match event {
                 Event::Disk { owner: Owner::Shard, id, result } => self.disk_done(now, id, result),
-                Event::Disk { owner: Owner::Boot, result, .. } => self.boot_written(result),
+                Event::Disk { owner: Owner::Boot, result, .. } => self.boot_written(now, result),
                 Event::Outside(Outside::Status(reply)) => {
                     // Whoever asked may have given up.
                     let _ = reply.send(self.report());
@@ -222,7 +222,7 @@ impl Core {
         }
     }
 
-    fn boot_written(&mut self, result: Result<(), DiskFault>) {
+    fn boot_written(&mut self, now: Time, result: Result<(), DiskFault>) {
         if let Err(fault) = result {
             fatal(&format!("the disk failed: {fault}"));
         }
@@ -230,19 +230,19 @@ impl Core {
             Some(op) => self.disk.start(Owner::Boot, op),
             None => {
                 tracing::info!("the cluster is formed: all initial members have met");
-                self.form_if_ready();
+                self.form_if_ready(now);
             }
         }
     }
 
     /// The shard comes to life when the cluster is formed: nobody votes before.
-    fn form_if_ready(&mut self) {
+    fn form_if_ready(&mut self, now: Time) {
         if !self.members.is_formed() {
             tracing::info!(missing = ?self.members.missing(), "waiting to meet all initial members");
             return;
         }
         let Some((config, recovered, seed)) = self.unborn.take() else { return };
-        match Shard::new(config, recovered, seed, clock::now()) {
+        match Shard::new(config, recovered, seed, now) {
             Ok(shard) => self.shard = Some(shard),
             Err(error) => fatal(&format!("the shard cannot start: {error}")),
         }

@@ -203,7 +203,7 @@ pub fn serve(dir: &Path, options: &ServeOptions) -> Result<(), ServeError> {
         metrics: Arc::clone(&view.metrics),
         outside: (sender, receiver),
     };
-    // A list of cores; there is one for now, pinned if the configuration names its CPU.
+    // A list of cores; today of one, pinned if the configuration names its CPU.
     let result = run_cores(vec![(parts, view, config.cores.first().copied())], admin_listener);
     drop(lock);
     result

@@ -167,7 +167,7 @@ pub enum ClaimResult {
     Cancelled,
     /// Released as the caller wished.
     Released,
-    /// Refused for good, or for now when it did not want to wait. It holds nothing.
+    /// Refused for good, or when it did not want to wait. It holds nothing.
     Refused(Refusal),
 }
 
@@ -222,7 +222,7 @@ pub enum Event {
         /// Why.
         reason: LostReason,
     },
-    /// The open is refused for now, and tried again until the caller closes the session.
+    /// The open is refused at present, and tried again until the caller closes the session.
     SessionDelayed {
         /// Which.
         handle: SessionHandle,
@@ -258,7 +258,7 @@ pub enum Event {
         /// Who holds the key.
         holder: Box<HolderInfo>,
     },
-    /// The claim is refused for now, and tried again.
+    /// The claim is refused at present, and tried again.
     ClaimDelayed {
         /// Which.
         claim: ClaimId,

@@ -69,7 +69,7 @@ impl Chaos {
     }
 
     fn step(&mut self) {
-        match self.rng.below(12) {
+        match self.rng.below(24) {
             0 => self.open_one(),
             1 | 2 => self.acquire(),
             3 => {
@@ -80,7 +80,7 @@ impl Chaos {
             4 => self.fault(),
             5 => self.late_arrival(),
             6 | 7 => {
-                let ms = self.rng.below(60);
+                let ms = self.rng.below(80);
                 self.w.advance(ms);
             }
             _ => self.serve(),
@@ -300,7 +300,7 @@ impl Chaos {
 #[test]
 fn no_grant_is_believed_wrongly_and_no_ticket_is_left_open() {
     let mut met = Seen::default();
-    for seed in 0..60 {
+    for seed in 0..200 {
         let mut chaos = Chaos::new(seed);
         for _ in 0..STEPS {
             chaos.step();

@@ -173,8 +173,8 @@ impl Shard {
             } else if self.clocks.renewal_arrived(session) {
                 accepted.push(session);
             } else {
-                // Its end is appended, or its clock has not started: the next try will tell.
-                refused.push(Refusal::Busy { retry_after_ms: RETRY_AFTER_MS });
+                // Its end is appended, or its clock has not started: attaching again will tell.
+                refused.push(Refusal::NotAttached { session });
             }
         }
         self.rounds.join(Item::Renew { conn, id, sessions: accepted, refused, arrived: now });

@@ -37,8 +37,8 @@ impl Shard {
                     } else if let Some(cause) = self.machine.ended(session) {
                         refused.push(Refusal::SessionEnded { session, cause });
                     } else {
-                        // Its end is in the log: the next try will tell.
-                        refused.push(Refusal::Busy { retry_after_ms: 20 });
+                        // Its end is in the log: attaching again will tell.
+                        refused.push(Refusal::NotAttached { session });
                     }
                 }
                 out.replies.push((conn, id, Reply::Renewed { refused }));

@@ -10,8 +10,6 @@ pub(crate) const UNAVAILABLE: u8 = 69;
 pub(crate) const SOFTWARE: u8 = 70;
 /// The operating system refused.
 pub(crate) const OS: u8 = 71;
-/// Not permitted.
-pub(crate) const NOT_PERMITTED: u8 = 77;
 /// Bad configuration, or a directory that is not what it should be.
 pub(crate) const CONFIG: u8 = 78;
 /// The lock was lost while it was held.

@@ -61,7 +61,7 @@ fn too_little_lockable_memory_is_named() {
     // Only a process without CAP_IPC_LOCK feels the limit; where the test runs as root the server says
     // so all the same, since it asks for the limit and not for the failure.
     let node = Node::new();
-    refused(&finish(with_memlock(&mut serve(&node.path()), 16 * 1024)), 71, &["memlock"]);
+    refused(&finish(with_memlock(&mut serve(&node.path()), 16 * 1024)), 71, &["LimitMEMLOCK"]);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_port_that_is_taken_is_named() {
     let node = Node::new();
     for port in [node.base + 1, node.base + 101] {
         let _taken = TcpListener::bind(("127.0.0.1", port)).expect("a port that was free a moment ago");
-        refused(&finish(&mut serve(&node.path())), 71, &[&port.to_string(), "in use"]);
+        refused(&finish(&mut serve(&node.path())), 71, &[&port.to_string(), "taken"]);
     }
 }
 

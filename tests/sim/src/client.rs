@@ -137,7 +137,7 @@ impl World {
     fn hang_up(&mut self, conn: ConnId, silent: bool) {
         self.links.get_mut(conn).client_closed = true;
         if !silent {
-            self.to_node(conn, crate::world::NodeInput::Closed { conn });
+            self.send_to_node(conn, crate::world::NodeInput::Closed { conn });
         }
     }
 
@@ -242,7 +242,7 @@ impl World {
                 Action::Send { link, bytes } => {
                     if let Some(&conn) = self.clients[client].links.get(&link) {
                         self.trace.bytes(&bytes);
-                        self.to_node(conn, crate::world::NodeInput::Bytes { conn, bytes });
+                        self.send_to_node(conn, crate::world::NodeInput::Bytes { conn, bytes });
                     }
                 }
                 Action::Event(event) => self.told(client, event)?,
@@ -268,7 +268,7 @@ impl World {
         let life = self.clients[client].life;
         let conn = self.links.dial(client, life, link, node);
         self.clients[client].links.insert(link, conn);
-        self.to_node(conn, crate::world::NodeInput::Connect { conn });
+        self.send_to_node(conn, crate::world::NodeInput::Connect { conn });
         Ok(())
     }
 

@@ -118,7 +118,7 @@ impl World {
     }
 
     /// Something for a client, over the connection.
-    pub(crate) fn to_client(&mut self, conn: ConnId, input: impl FnOnce(ConnId) -> ClientInput) {
+    pub(crate) fn send_to_client(&mut self, conn: ConnId, input: impl FnOnce(ConnId) -> ClientInput) {
         let (client, life, node, dead) = {
             let c = self.links.get(conn);
             (c.client, c.client_life, c.node, c.down_dead || c.client_closed)
@@ -137,7 +137,7 @@ impl World {
     }
 
     /// Something for a node, over the connection.
-    pub(crate) fn to_node(&mut self, conn: ConnId, input: NodeInput) {
+    pub(crate) fn send_to_node(&mut self, conn: ConnId, input: NodeInput) {
         let (client, node, dead) = {
             let c = self.links.get(conn);
             (c.client, c.node, c.up_dead)
@@ -183,7 +183,7 @@ impl World {
             c.asked.clear();
             let conn = ConnId(i as u64 + 1);
             if !silent {
-                self.to_client(conn, |conn| ClientInput::Closed { conn });
+                self.send_to_client(conn, |conn| ClientInput::Closed { conn });
             }
             self.links.get_mut(conn).down_dead = true;
         }
@@ -252,7 +252,7 @@ impl World {
         };
         let mut bytes = Vec::new();
         hello.encode(&mut bytes);
-        self.to_client(conn, |conn| ClientInput::Bytes { conn, bytes });
+        self.send_to_client(conn, |conn| ClientInput::Bytes { conn, bytes });
     }
 
     /// Sends a turn's answers and pushes, gathered per connection. Each is looked at first.
@@ -298,7 +298,7 @@ impl World {
         }
         for (conn, bytes) in gathered {
             self.trace.bytes(&bytes);
-            self.to_client(conn, |conn| ClientInput::Bytes { conn, bytes });
+            self.send_to_client(conn, |conn| ClientInput::Bytes { conn, bytes });
         }
         Ok(())
     }

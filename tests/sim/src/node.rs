@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use palisade_raft::Role;
+use palisade_raft::{Message, Role};
 use palisade_shard::{Actions, Input, Note, Shard, ShardConfig, Stop, peer_codec};
 use palisade_types::{
     Block, ClusterId, ClusterLimits, Incarnation, LogIndex, Name, NodeId, Rng, ShardId, Time,
@@ -67,6 +67,8 @@ pub struct Node {
     turns_at: (Time, u32),
     pub(crate) disk_slow: Duration,
     pub(crate) fail_next: bool,
+    /// It dies in the midst of its next turn with something to do, for so long.
+    pub(crate) die_in_turn: Option<Duration>,
     /// Operations under way, as the checkers read them.
     pending_ops: BTreeMap<OpId, DiskOp>,
     applied_turns: u64,
@@ -101,6 +103,7 @@ impl Node {
             turns_at: (Time::ZERO, 0),
             disk_slow: Duration::ZERO,
             fail_next: false,
+            die_in_turn: None,
             pending_ops: BTreeMap::new(),
             applied_turns: 0,
             writes: 0,
@@ -202,7 +205,7 @@ impl World {
         }
         if n.shard.is_none() {
             if let NodeInput::Connect { conn } = input {
-                self.to_client(conn, |conn| ClientInput::Refused { conn });
+                self.send_to_client(conn, |conn| ClientInput::Refused { conn });
             }
             return Ok(());
         }
@@ -295,7 +298,7 @@ impl World {
             }
             NodeInput::Connect { conn } => {
                 if self.links.accept(conn, self.nodes[node].life) {
-                    self.to_client(conn, |conn| ClientInput::Connected { conn });
+                    self.send_to_client(conn, |conn| ClientInput::Connected { conn });
                 }
             }
             NodeInput::Bytes { conn, bytes } => {
@@ -363,17 +366,10 @@ impl World {
                 self.trace.line(|| format!("n{} {note}", node + 1));
             }
         }
-        for (to, message) in &out.peers {
-            durability::on_send(&self.raft, node, *to, message)?;
-            let mut bytes = Vec::new();
-            peer_codec::encode(SHARD, message, &mut bytes);
-            let bytes = Bytes::from(bytes);
-            let to = (to.0 - 1) as usize;
-            for at in self.network.datagram(self.now, node, to) {
-                let input = NodeInput::Peer { from: node, bytes: bytes.clone() };
-                self.queue.push(at, Event::Node { node: to, life: 0, input });
-            }
+        if let Some(down) = self.nodes[node].die_in_turn.filter(|_| !out.is_empty()) {
+            return self.die_in_turn(node, out, down);
         }
+        self.send_peers(node, &out.peers)?;
         self.answer(node, out.replies, out.pushes)?;
         for op in out.disk {
             self.begin_op(node, op);
@@ -388,6 +384,38 @@ impl World {
                 self.crash_node(node, Some(Duration::from_millis(500)))
             }
         }
+    }
+
+    /// The process ends in the midst of a turn: some of what it was about to do is done, in no
+    /// order that anybody could rely on.
+    fn die_in_turn(&mut self, node: usize, out: Actions, down: Duration) -> Checked {
+        let mut rng = self.rng.fork();
+        let mut some = |_: &_| rng.per_mille(500);
+        let peers: Vec<_> = out.peers.into_iter().filter(|m| some(&m.0)).collect();
+        self.send_peers(node, &peers)?;
+        if self.rng.per_mille(500) {
+            self.answer(node, out.replies, out.pushes)?;
+        }
+        let begun = self.rng.below(out.disk.len() as u64 + 1) as usize;
+        for op in out.disk.into_iter().take(begun) {
+            self.begin_op(node, op);
+        }
+        self.crash_node(node, Some(down))
+    }
+
+    fn send_peers(&mut self, node: usize, peers: &[(NodeId, Message)]) -> Checked {
+        for (to, message) in peers {
+            durability::on_send(&self.raft, node, *to, message)?;
+            let mut bytes = Vec::new();
+            peer_codec::encode(SHARD, message, &mut bytes);
+            let bytes = Bytes::from(bytes);
+            let to = (to.0 - 1) as usize;
+            for at in self.network.datagram(self.now, node, to) {
+                let input = NodeInput::Peer { from: node, bytes: bytes.clone() };
+                self.queue.push(at, Event::Node { node: to, life: 0, input });
+            }
+        }
+        Ok(())
     }
 
     fn begin_op(&mut self, node: usize, op: DiskOp) {
@@ -483,6 +511,7 @@ impl World {
         n.inbox.clear();
         n.paused = false;
         n.fail_next = false;
+        n.die_in_turn = None;
         let life = n.life;
         self.trace.event(self.now, 6, &[node as u64, u64::from(power)]);
         self.trace.line(|| format!("n{} {}", node + 1, if power { "loses power" } else { "is killed" }));

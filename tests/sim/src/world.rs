@@ -30,6 +30,9 @@ pub(crate) const CALM: Duration = Duration::from_secs(6);
 /// Then they stop, close their sessions, and everything must come to rest within this.
 pub(crate) const QUIET: Duration = Duration::from_secs(14);
 
+/// At the end of that nobody has anything to do any more.
+const REST: Duration = Duration::from_secs(3);
+
 /// Something that happens at a time.
 #[derive(Debug)]
 pub(crate) enum Event {
@@ -99,6 +102,8 @@ pub(crate) enum Event {
     HealAll,
     /// The clients stop.
     Quiet,
+    /// Everything should be at rest from now on.
+    Rest,
     /// The end.
     End,
 }
@@ -223,6 +228,7 @@ impl World {
         self.queue.push(calm, Event::Calm);
         self.queue.push(calm + CALM, Event::HealAll);
         self.queue.push(calm + CALM + CALM, Event::Quiet);
+        self.queue.push(calm + CALM + CALM + QUIET - REST, Event::Rest);
         self.queue.push(calm + CALM + CALM + QUIET, Event::End);
     }
 
@@ -292,6 +298,10 @@ impl World {
             Event::Calm => self.become_calm(),
             Event::HealAll => self.heal_all(),
             Event::Quiet => self.become_quiet(),
+            Event::Rest => {
+                self.liveness.on_rest(self.network.counts.carried);
+                Ok(())
+            }
             Event::End => {
                 self.ended = true;
                 Ok(())
@@ -322,6 +332,7 @@ impl World {
                 let cut = self.network.draw_cut(shape, Some(node));
                 self.make_cut(cut, Some(end));
             }
+            Class::Crash if self.storm.rng().per_mille(500) => self.nodes[node].die_in_turn = Some(length),
             Class::Crash => self.crash_node(node, Some(length))?,
             Class::KillAll => {
                 for node in 0..self.nodes.len() {
@@ -404,7 +415,7 @@ impl World {
     }
 
     fn heal_all(&mut self) -> Checked {
-        self.liveness.on_core_judged(self.now, self.raft.committed(), self.leader())?;
+        self.liveness.on_core_judged(self.now, self.raft.committed())?;
         self.trace.line(|| "everything is healed".into());
         for node in 0..self.nodes.len() {
             self.outside[node] = false;
@@ -416,6 +427,7 @@ impl World {
     fn mend_node(&mut self, node: usize) -> Checked {
         self.nodes[node].disk_slow = Duration::ZERO;
         self.nodes[node].fail_next = false;
+        self.nodes[node].die_in_turn = None;
         let life = self.nodes[node].life;
         self.resume_node(node, life)?;
         self.start_node(node)
@@ -451,6 +463,8 @@ impl World {
             self.compare_with_platter(node)?;
         }
         self.links.all_answered()?;
+        let beats = REST.as_millis().div_ceil(self.options.raft.heartbeat.as_millis()) as u64;
+        self.liveness.on_end(self.network.counts.carried, beats * 2 * self.nodes.len() as u64)?;
         self.witness.finish(self.raft.committed_blocks())
     }
 

@@ -1,5 +1,7 @@
 //! Stories told by hand on the same world, with all its checkers on.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
 use std::time::Duration;
 
 use palisade_sim::network::Shape;

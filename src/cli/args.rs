@@ -242,7 +242,10 @@ mod tests {
         assert!(l.exclusive && l.no_wait && l.advisory);
         assert_eq!((l.conflict_code, l.key.as_str(), l.command.len()), (7, "demo", 3));
         assert_eq!(lock(&["-w", "2.5", "k", "--", "true"]).unwrap().wait, Some(Duration::from_millis(2500)));
-        assert!(lock(&["-n", "-w", "1", "k", "--", "true"]).is_err(), "no wait and a wait exclude each other");
+        assert!(
+            lock(&["-n", "-w", "1", "k", "--", "true"]).is_err(),
+            "no wait and a wait exclude each other"
+        );
         assert!(lock(&["--resource", "r", "--advisory", "k", "--", "true"]).is_err());
         assert!(lock(&["-s", "k", "--", "true"]).is_err(), "no shared locks");
     }

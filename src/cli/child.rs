@@ -118,7 +118,10 @@ impl Job {
         entries
             .filter_map(|e| e.ok()?.file_name().to_str()?.parse::<u32>().ok())
             .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok())
-            .any(|stat| state_and_group(&stat).is_some_and(|(s, g)| g == self.group.as_raw_pid() && !matches!(s, 'Z' | 'X')))
+            .any(|stat| {
+                state_and_group(&stat)
+                    .is_some_and(|(s, g)| g == self.group.as_raw_pid() && !matches!(s, 'Z' | 'X'))
+            })
     }
 }
 
@@ -136,7 +139,8 @@ impl Drop for Job {
         if self.lent {
             self.terminal.take_back(self.group);
         }
-        let _ = rustix::process::waitid(WaitId::Pid(self.group), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        let _ =
+            rustix::process::waitid(WaitId::Pid(self.group), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
     }
 }
 
@@ -145,7 +149,10 @@ mod tests {
     use super::*;
 
     fn run(words: &[&str]) -> Result<Job, Failure> {
-        Job::spawn(&words.iter().map(OsString::from).collect::<Vec<_>>(), &[("PALISADE_TEST", "7".to_owned())])
+        Job::spawn(
+            &words.iter().map(OsString::from).collect::<Vec<_>>(),
+            &[("PALISADE_TEST", "7".to_owned())],
+        )
     }
 
     fn end_of(mut job: Job) -> u8 {

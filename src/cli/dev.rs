@@ -58,10 +58,7 @@ pub(crate) async fn run(args: DevArgs) -> Result<u8, Failure> {
 }
 
 /// Says `ready:` when the cluster is, then reports what happens to nodes, for ever.
-async fn announce(
-    layout: &Layout,
-    reports: &mut mpsc::UnboundedReceiver<Report>,
-) -> Result<u8, Failure> {
+async fn announce(layout: &Layout, reports: &mut mpsc::UnboundedReceiver<Report>) -> Result<u8, Failure> {
     let endpoints = layout.endpoints();
     let mut ready = std::pin::pin!(connect::until_usable(endpoints.clone()));
     let mut is_ready = false;
@@ -119,7 +116,8 @@ struct Ends {
 
 impl Ends {
     fn listen() -> Result<Ends, Failure> {
-        let on = |kind| signal(kind).map_err(|e| Failure::new(exit::OS, format!("cannot watch signals: {e}")));
+        let on =
+            |kind| signal(kind).map_err(|e| Failure::new(exit::OS, format!("cannot watch signals: {e}")));
         Ok(Ends {
             interrupt: on(SignalKind::interrupt())?,
             terminate: on(SignalKind::terminate())?,

@@ -43,7 +43,8 @@ impl Layout {
     }
 
     fn spec(&self, node: u32) -> FormatSpec {
-        let peers: BTreeMap<NodeId, String> = (1..=self.nodes).map(|n| (NodeId(n), self.address(n))).collect();
+        let peers: BTreeMap<NodeId, String> =
+            (1..=self.nodes).map(|n| (NodeId(n), self.address(n))).collect();
         FormatSpec::new(Name::new(CLUSTER).expect("a fixed name that follows the rules"), NodeId(node), peers)
     }
 }
@@ -116,7 +117,8 @@ pub(crate) fn prepare(layout: &Layout) -> Result<(), Failure> {
         return Err(Failure::new(exit::CONFIG, message));
     }
     for node in missing {
-        palisade::format::format(&layout.node_dir(node), &layout.spec(node)).map_err(|e| format_failure(&e))?;
+        palisade::format::format(&layout.node_dir(node), &layout.spec(node))
+            .map_err(|e| format_failure(&e))?;
     }
     Ok(())
 }
@@ -165,7 +167,8 @@ pub(crate) fn wipe(layout: &Layout) -> Result<(), Failure> {
             // An unfinished format is finished later, anything else is refused there.
             None => (),
             Some(other) => {
-                let message = format!("{}: belongs to the cluster {}: not wiped", path.display(), other.cluster_name);
+                let message =
+                    format!("{}: belongs to the cluster {}: not wiped", path.display(), other.cluster_name);
                 return Err(Failure::new(exit::CONFIG, message));
             }
         }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use palisade_client::{AcquireError, CallError, Guard, LostReason, Session};
 use palisade_types::limits::{TTL_MAX, TTL_MIN};
@@ -30,16 +30,21 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
     let mut signals = Signals::listen()?;
     let client = connect::client(global)?;
     let owner = args.owner.clone().unwrap_or_else(default_owner);
+    let began = Instant::now();
 
     let opening = client.session().ttl(args.ttl).owner(owner).open();
     let session = match unless_ended(opening, &mut signals).await? {
         Ok(opened) => opened.map_err(|e| connect::failure(&e))?,
         Err(code) => return Ok(code),
     };
-    let acquired = unless_ended(acquire(&session, &args, global.timeout), &mut signals).await?;
+    let acquired = unless_ended(acquire(&session, &args, global.timeout, began), &mut signals).await?;
     let end = match acquired {
         Err(code) => Ok(code),
-        Ok(Err(NotHeld::Conflict(why))) => Err(Failure::new(args.conflict_code, format!("{}: {why}", args.key))),
+        Ok(Err(NotHeld::Conflict(why))) => {
+            Err(Failure::new(args.conflict_code, format!("{}: {why}", args.key)))
+        }
+        // Out of reach: nobody would confirm the close either. The session expires.
+        Ok(Err(NotHeld::Failed(failure))) if failure.code == exit::UNAVAILABLE => return Err(failure),
         Ok(Err(NotHeld::Failed(failure))) => Err(failure),
         Ok(Ok(guard)) => {
             let end = match args.hold {
@@ -64,7 +69,8 @@ fn check(args: &LockArgs) -> Result<(), Failure> {
     if args.hold != args.command.is_empty() {
         return Err(Failure::usage("give a command after --, or --hold to run none"));
     }
-    let names = [("KEY", Some(&args.key)), ("--resource", args.resource.as_ref()), ("--owner", args.owner.as_ref())];
+    let names =
+        [("KEY", Some(&args.key)), ("--resource", args.resource.as_ref()), ("--owner", args.owner.as_ref())];
     for (what, text) in names {
         text.map_or(Ok(()), |t| name::check(t)).map_err(|e| Failure::usage(format!("{what}: {e}")))?;
     }
@@ -81,7 +87,10 @@ fn default_owner() -> String {
 
 /// Awaits something, unless a signal ends us first: then the exit status. Dropping what was awaited
 /// takes it back.
-async fn unless_ended<T>(work: impl Future<Output = T>, signals: &mut Signals) -> Result<Result<T, u8>, Failure> {
+async fn unless_ended<T>(
+    work: impl Future<Output = T>,
+    signals: &mut Signals,
+) -> Result<Result<T, u8>, Failure> {
     let mut work = std::pin::pin!(work);
     loop {
         tokio::select! {
@@ -107,8 +116,14 @@ enum NotHeld {
     Failed(Failure),
 }
 
-/// Acquires. The first answer must come within `usable`; a wait in the queue is as long as was asked.
-async fn acquire(session: &Session, args: &LockArgs, usable: Duration) -> Result<Guard, NotHeld> {
+/// Acquires. The first answer must come within `usable` of the beginning; a wait in the queue is as
+/// long as was asked.
+async fn acquire(
+    session: &Session,
+    args: &LockArgs,
+    usable: Duration,
+    began: Instant,
+) -> Result<Guard, NotHeld> {
     let answered = Arc::new(AtomicBool::new(false));
     let note = answered.clone();
     let on_queued = move |_| note.store(true, Ordering::Relaxed);
@@ -132,7 +147,7 @@ async fn acquire(session: &Session, args: &LockArgs, usable: Duration) -> Result
         }
     };
     let mut acquiring = std::pin::pin!(acquiring);
-    let end = match tokio::time::timeout(usable, &mut acquiring).await {
+    let end = match tokio::time::timeout(usable.saturating_sub(began.elapsed()), &mut acquiring).await {
         Ok(end) => end,
         Err(_) if answered.load(Ordering::Relaxed) => acquiring.await,
         Err(_) => {
@@ -237,12 +252,12 @@ async fn end_group(guard: &Guard, job: &mut Job, kill_after: Duration) {
     job.signal(Signal::TERM);
     // A stopped process acts on SIGTERM only once it goes on.
     job.signal(Signal::CONT);
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     while job.group_runs() && began.elapsed() < kill_after && guard.grace() > reserve {
         tokio::time::sleep(LOOK_AGAIN).await;
     }
     job.signal(Signal::KILL);
-    let killed = std::time::Instant::now();
+    let killed = Instant::now();
     while job.group_runs() && killed.elapsed() < AFTER_KILL {
         tokio::time::sleep(LOOK_AGAIN).await;
     }

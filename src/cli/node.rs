@@ -51,7 +51,8 @@ pub(crate) fn format(global: &Global, args: &FormatArgs) -> Result<u8, Failure> 
 fn peers(text: &str) -> Result<BTreeMap<NodeId, String>, String> {
     let mut peers = BTreeMap::new();
     for part in text.split(',') {
-        let (id, address) = part.split_once('=').ok_or_else(|| format!("{part:?} does not read ID=HOST:PORT"))?;
+        let (id, address) =
+            part.split_once('=').ok_or_else(|| format!("{part:?} does not read ID=HOST:PORT"))?;
         let id: u32 = id.trim().parse().map_err(|_| format!("{id:?} is no node id"))?;
         if peers.insert(NodeId(id), address.trim().to_owned()).is_some() {
             return Err(format!("node {id} is named twice"));
@@ -63,7 +64,9 @@ fn peers(text: &str) -> Result<BTreeMap<NodeId, String>, String> {
 /// Runs one node until a signal ends it.
 pub(crate) fn serve(global: &Global, args: &ServeArgs) -> Result<u8, Failure> {
     let options = ServeOptions { log: global.log.clone() };
-    palisade::server::serve(&args.dir, &options).map(|()| 0).map_err(|e| Failure::new(e.exit_code(), e.to_string()))
+    palisade::server::serve(&args.dir, &options)
+        .map(|()| 0)
+        .map_err(|e| Failure::new(e.exit_code(), e.to_string()))
 }
 
 #[cfg(test)]

@@ -25,7 +25,11 @@ impl Output {
     /// # Errors
     /// When stdout cannot be written. A reader that has gone is no error of ours: exit status 0 would
     /// be a lie and a message is noise, so it ends as SIGPIPE would end it.
-    pub(crate) fn line(&mut self, json: impl FnOnce() -> Value, text: impl FnOnce() -> String) -> Result<(), Failure> {
+    pub(crate) fn line(
+        &mut self,
+        json: impl FnOnce() -> Value,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
         let line = if self.json { json().to_string() } else { text() };
         writeln!(self.out, "{line}").map_err(|e| write_failure(&e))
     }
@@ -107,7 +111,13 @@ fn transition_text(t: &Transition) -> String {
         TransitionKind::Released => "released".to_owned(),
         TransitionKind::SessionEnded(cause) => format!("session ended ({cause})"),
     };
-    format!("  {} ago: epoch {} {what}, session {}, revision {}", span(t.ago_ms), t.epoch, t.session, t.revision)
+    format!(
+        "  {} ago: epoch {} {what}, session {}, revision {}",
+        span(t.ago_ms),
+        t.epoch,
+        t.session,
+        t.revision
+    )
 }
 
 /// A description as an object.
@@ -165,7 +175,13 @@ pub(crate) fn lock_json(row: &LockRow) -> Value {
 /// A key of a listing for people.
 pub(crate) fn lock_text(row: &LockRow) -> String {
     let holder = row.holder.as_ref().map_or("free".to_owned(), |h| format!("held by {}", holder_text(h)));
-    format!("{:<32} {:<8} epoch {:<8} waiting {:<4} {holder}", row.key.as_str(), row.class.to_string(), row.epoch, row.waiting)
+    format!(
+        "{:<32} {:<8} epoch {:<8} waiting {:<4} {holder}",
+        row.key.as_str(),
+        row.class.to_string(),
+        row.epoch,
+        row.waiting
+    )
 }
 
 /// A session of a listing as an object.
@@ -219,7 +235,17 @@ pub(crate) fn status_text(endpoint: &str, s: &NodeStatus) -> String {
     format!(
         "{endpoint:<22} node {}  {:<9} term {}  leader {leader}  log {} durable {} commit {} applied {}  \
          sessions {}  keys {}  log {} MiB  boot {}",
-        s.node, s.role, s.term, s.last, s.durable, s.commit, s.applied, s.sessions, s.keys, s.log_bytes >> 20, s.boot
+        s.node,
+        s.role,
+        s.term,
+        s.last,
+        s.durable,
+        s.commit,
+        s.applied,
+        s.sessions,
+        s.keys,
+        s.log_bytes >> 20,
+        s.boot
     )
 }
 

@@ -13,7 +13,10 @@ pub(crate) async fn describe(global: &Global, args: &DescribeArgs) -> Result<u8,
     let answer = connect::client(global)?.describe(&args.key).await.map_err(|e| connect::failure(&e))?;
     let (description, revision) = (&answer.value, answer.read.revision.0);
     let mut out = Output::new(global.json);
-    out.line(|| output::description_json(description, revision), || output::description_text(description, revision))?;
+    out.line(
+        || output::description_json(description, revision),
+        || output::description_text(description, revision),
+    )?;
     out.flush()?;
     Ok(0)
 }
@@ -72,7 +75,8 @@ pub(crate) async fn locks(global: &Global, args: &LocksArgs) -> Result<u8, Failu
 
 /// The live sessions.
 pub(crate) async fn sessions(global: &Global, args: &SessionsArgs) -> Result<u8, Failure> {
-    let parse = |text: &String| text.parse::<SessionId>().map_err(|e| Failure::usage(format!("--after: {e}")));
+    let parse =
+        |text: &String| text.parse::<SessionId>().map_err(|e| Failure::usage(format!("--after: {e}")));
     let mut after = args.after.as_ref().map(parse).transpose()?;
     let client = connect::client(global)?;
     let mut out = Output::new(global.json);
@@ -106,7 +110,10 @@ pub(crate) async fn status(global: &Global) -> Result<u8, Failure> {
         match task.await.unwrap_or(Err(CallError::Stopped)) {
             Ok(status) => {
                 reached += 1;
-                out.line(|| output::status_json(endpoint, &status), || output::status_text(endpoint, &status))?;
+                out.line(
+                    || output::status_json(endpoint, &status),
+                    || output::status_text(endpoint, &status),
+                )?;
             }
             Err(e) => out.line(
                 || json!({ "endpoint": endpoint, "reachable": false, "error": e.to_string() }),

@@ -19,6 +19,8 @@ const ROUNDS_DEFAULT: u32 = 5;
 /// Workers, each of which starts a cycle so often: 200 cycles a second together.
 const WORKERS: usize = 4;
 const PERIOD: Duration = Duration::from_millis(20);
+/// Grants after a kill before the next one.
+const GRANTS_BETWEEN: u64 = 50;
 /// The longest time without an acknowledged grant.
 const INTERRUPTION_MAX: Duration = Duration::from_secs(5);
 
@@ -122,7 +124,10 @@ async fn rounds(cluster: &mut Cluster, client: &Client, ledger: &Ledger, rounds:
         let held = session.fenced(&key, "nothing").acquire().await.expect("a grant");
         let before = ledger.read(|a| a.grants);
         cluster.kill_and_restart(victim);
-        eventually("acquires go on", || async { ledger.read(|a| a.grants > before + 10).then_some(()) }).await;
+        eventually("acquires go on", || async {
+            ledger.read(|a| a.grants > before + GRANTS_BETWEEN).then_some(())
+        })
+        .await;
         let seen = client.describe(&key).await.expect("a read").value;
         let holder = seen.holder.unwrap_or_else(|| panic!("{key}: an acknowledged grant is lost"));
         assert_eq!((holder.session, holder.epoch), (session.id(), held.fence().epoch()), "{key}");
@@ -137,7 +142,8 @@ async fn rounds(cluster: &mut Cluster, client: &Client, ledger: &Ledger, rounds:
 fn nothing_acknowledged_is_lost_when_nodes_are_killed() {
     let _one = one_cluster();
     let mut cluster = Cluster::start();
-    let wanted = std::env::var(ROUNDS).ok().map_or(ROUNDS_DEFAULT, |r| r.parse().expect("a number of rounds"));
+    let wanted =
+        std::env::var(ROUNDS).ok().map_or(ROUNDS_DEFAULT, |r| r.parse().expect("a number of rounds"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let ledger = Ledger::default();
     runtime.block_on(async {
@@ -155,7 +161,9 @@ fn nothing_acknowledged_is_lost_when_nodes_are_killed() {
             }
         };
         let (grants, gap, epochs) = ledger.read(|a| (a.grants, a.longest_gap, a.epochs.clone()));
-        println!("{wanted} rounds, {killed} of them the leader; {grants} grants; longest interruption {gap:?}");
+        println!(
+            "{wanted} rounds, {killed} of them the leader; {grants} grants; longest interruption {gap:?}"
+        );
         assert!(killed * 5 >= wanted * 2, "the leader was killed in {killed} of {wanted} rounds");
         assert!(gap < INTERRUPTION_MAX, "an interruption of {gap:?}\n{}", cluster.logs());
         for (key, epoch) in epochs {
@@ -192,27 +200,43 @@ fn flushes(path: &Path) -> Option<u64> {
     stat.split_ascii_whitespace().nth(15)?.parse().ok()
 }
 
+/// A number of all nodes together.
+fn sum(cluster: &Cluster, name: &str) -> u64 {
+    (1..=3).map(|node| cluster.metric(node, name)).sum()
+}
+
 #[test]
 fn every_acknowledged_command_was_flushed_to_the_device() {
     let _one = one_cluster();
     let cluster = Cluster::start();
-    if flushes(&cluster.node_dir(1)).is_none_or(|n| n == 0) {
-        println!("the device of the temporary directory counts no flushes: nothing to see here");
-        return;
-    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
+    let cycles = 100;
+    let look = || {
+        let device = flushes(&cluster.node_dir(1)).unwrap_or(0);
+        (device, sum(&cluster, "palisade_log_batches_total"), sum(&cluster, "palisade_device_syncs_total"))
+    };
+    let (before, after) = runtime.block_on(async {
         let client = Client::connect(ClientConfig::new(cluster.endpoints())).expect("a client");
         let session = client.session().open().await.expect("a session");
-        let before = flushes(&cluster.node_dir(1)).expect("counted above");
-        let cycles = 100;
+        let before = look();
         for _ in 0..cycles {
             let guard = session.advisory("k").acquire().await.expect("a grant");
             guard.release().await.expect("a release");
         }
-        let seen = flushes(&cluster.node_dir(1)).expect("counted above") - before;
-        // Each of the two commands of a cycle is acknowledged before the next is sent, and only when a
-        // quorum has flushed it: each needs at least one flush of its own, however they are merged.
-        assert!(seen >= 2 * cycles, "{seen} flushes for {} commands, one after the other", 2 * cycles);
+        (before, look())
     });
+    let (device, batches, syncs) = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
+    println!("{} commands: {batches} batches, {syncs} syncs, {device} flushes of the device", 2 * cycles);
+    // Each of the two commands of a cycle is acknowledged before the next is sent, and only when two
+    // nodes have written it in a batch of its own and synced that.
+    assert!(batches >= 4 * cycles, "{batches} batches for {} commands, one after the other", 2 * cycles);
+    assert!(syncs >= batches, "{syncs} syncs for {batches} batches");
+    if after.0 == 0 {
+        println!(
+            "the device of the temporary directory counts no flushes: only the nodes' own word was checked"
+        );
+        return;
+    }
+    // However the kernel merges the flushes of the three nodes, each command needs at least one.
+    assert!(device >= 2 * cycles, "{device} flushes for {} commands, one after the other", 2 * cycles);
 }

@@ -25,7 +25,12 @@ fn statuses_environment_signals_and_refusals() {
     };
 
     let (code, out, err) = status(&[
-        "--resource", "db", "orders@eu", "--", "sh", "-c",
+        "--resource",
+        "db",
+        "orders@eu",
+        "--",
+        "sh",
+        "-c",
         "echo $PALISADE_KEY $PALISADE_EPOCH $PALISADE_BARRIER $PALISADE_FENCE ${PALISADE_SESSION%%-*}; exit 5",
     ]);
     assert_eq!((code, out.as_str()), (Some(5), "orders@eu 1 1 orders@eu@1/1 0"), "{err}");
@@ -45,7 +50,10 @@ fn statuses_environment_signals_and_refusals() {
     assert_eq!(code, Some(8), "{err}");
     let mut waiter = Process::start(&mut cluster.command(["lock", "--advisory", "k", "--", "echo", "mine"]));
     until("the waiter stands in the queue", || {
-        finish(&mut cluster.command(["describe", "--json", "k"])).stdout.contains(r#""waiting":1"#).then_some(())
+        finish(&mut cluster.command(["describe", "--json", "k"]))
+            .stdout
+            .contains(r#""waiting":1"#)
+            .then_some(())
     });
     holder.signal(Signal::INT);
     assert_eq!(holder.wait().code(), Some(0));
@@ -88,7 +96,17 @@ fn losing_the_lock_ends_the_whole_group_before_the_lease_does() {
     let mark = format!("73{}", std::process::id());
     let script = format!("trap '' TERM; sleep {mark} & echo up; while :; do sleep {mark}; done");
     let mut job = Process::start(&mut cluster.command([
-        "lock", "--advisory", "--ttl", "2s", "--kill-after", "60s", "k", "--", "sh", "-c", &script,
+        "lock",
+        "--advisory",
+        "--ttl",
+        "2s",
+        "--kill-after",
+        "60s",
+        "k",
+        "--",
+        "sh",
+        "-c",
+        &script,
     ]));
     assert_eq!(job.line(), "up");
     assert!(runs(&mark));
@@ -107,11 +125,20 @@ fn a_wrapper_stopped_past_its_lease_ends_the_command_on_waking() {
     let cluster = Cluster::start();
     let mark = format!("74{}", std::process::id());
     let mut job = Process::start(&mut cluster.command([
-        "lock", "--advisory", "--ttl", "1s", "k", "--", "sh", "-c", &format!("echo up; exec sleep {mark}"),
+        "lock",
+        "--advisory",
+        "--ttl",
+        "1s",
+        "k",
+        "--",
+        "sh",
+        "-c",
+        &format!("echo up; exec sleep {mark}"),
     ]));
     assert_eq!(job.line(), "up");
     job.signal(Signal::STOP);
-    let next = finish(&mut cluster.command(["lock", "--advisory", "k", "--", "sh", "-c", "echo $PALISADE_EPOCH"]));
+    let next =
+        finish(&mut cluster.command(["lock", "--advisory", "k", "--", "sh", "-c", "echo $PALISADE_EPOCH"]));
     assert_eq!((next.code, next.stdout.as_str()), (Some(0), "2"), "{}", next.stderr);
     job.signal(Signal::CONT);
     assert_eq!(job.wait().code(), Some(84));

@@ -1,8 +1,8 @@
 //! Processes, clusters and waiting.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, TcpListener};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -89,7 +89,10 @@ impl Process {
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(n @ 1..) = errors.read(&mut bytes) {
-                gathered.lock().expect("nobody panics with it").push_str(&String::from_utf8_lossy(&bytes[..n]));
+                gathered
+                    .lock()
+                    .expect("nobody panics with it")
+                    .push_str(&String::from_utf8_lossy(&bytes[..n]));
             }
         });
         Process { child, lines, seen: Vec::new(), stderr }
@@ -118,7 +121,8 @@ impl Process {
 
     /// Sends a signal to it alone.
     pub(crate) fn signal(&self, signal: Signal) {
-        rustix::process::kill_process(self.pid(), signal).expect("a child that is not reaped can be signalled");
+        rustix::process::kill_process(self.pid(), signal)
+            .expect("a child that is not reaped can be signalled");
     }
 
     /// Whether it has ended.
@@ -239,9 +243,20 @@ impl Cluster {
         (1..=3).map(|n| self.endpoint(n)).collect()
     }
 
-    /// Where a node's administration listens.
-    pub(crate) fn admin(&self, node: u16) -> String {
-        format!("127.0.0.1:{}", self.base + 100 + node)
+    /// A number that a node's administration port reports, summed over its labels.
+    pub(crate) fn metric(&self, node: u16, name: &str) -> u64 {
+        let mut stream =
+            TcpStream::connect((Ipv4Addr::LOCALHOST, self.base + 100 + node)).expect("the admin port");
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("a request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let values = answer.lines().filter_map(|line| {
+            let (series, value) = line.rsplit_once(' ')?;
+            (series.split('{').next() == Some(name)).then(|| value.parse::<u64>().expect("a whole number"))
+        });
+        let values: Vec<u64> = values.collect();
+        assert!(!values.is_empty(), "{name} is not in: {answer}");
+        values.iter().sum()
     }
 
     /// `palisade` with this cluster as its endpoints.
@@ -271,6 +286,8 @@ impl Cluster {
 pub(crate) fn format(dir: &Path, base: u16, node: u16) -> Command {
     let peers: Vec<String> = (1..=3).map(|n| format!("{n}=127.0.0.1:{}", base + n)).collect();
     let mut command = palisade();
-    command.args(["format", "--cluster", "test", "--node", &node.to_string(), "--peers", &peers.join(",")]).arg(dir);
+    command
+        .args(["format", "--cluster", "test", "--node", &node.to_string(), "--peers", &peers.join(",")])
+        .arg(dir);
     command
 }

@@ -106,7 +106,10 @@ fn the_reading_verbs_show_what_is_held_and_page() {
         command.args(["lock", "--owner", "tester", "--resource", "db", "--hold", key]);
         let mut holder = Process::start(&mut command);
         let line: serde_json::Value = serde_json::from_str(&holder.line()).expect("one line of JSON");
-        assert_eq!((&line["key"], &line["epoch"], &line["class"]), (&key.into(), &1.into(), &"fenced".into()));
+        assert_eq!(
+            (&line["key"], &line["epoch"], &line["class"]),
+            (&key.into(), &1.into(), &"fenced".into())
+        );
         holders.push((holder, line));
     }
 
@@ -138,5 +141,9 @@ fn the_reading_verbs_show_what_is_held_and_page() {
     holder.signal(Signal::TERM);
     assert_eq!(holder.wait().code(), Some(0));
     let described = ask(base, &["describe", "--json", "a"]);
-    assert!(described.stdout.contains(r#""holder":null"#), "released and closed at exit: {}", described.stdout);
+    assert!(
+        described.stdout.contains(r#""holder":null"#),
+        "released and closed at exit: {}",
+        described.stdout
+    );
 }

@@ -76,7 +76,7 @@ fn the_late_write_of_a_stopped_holder_is_refused() {
     command.args(["--exact", "zombie::holder", "--nocapture", "--test-threads=1"]);
     command.env(ENDPOINTS, cluster.endpoints().join(",")).env(RESOURCE, &path);
     let mut zombie = Process::start(&mut command);
-    let mut line = |zombie: &mut Process, start: &str| loop {
+    let line = |zombie: &mut Process, start: &str| loop {
         let line = zombie.line();
         if let Some(rest) = line.strip_prefix(start) {
             return rest.to_owned();

@@ -64,7 +64,10 @@ impl Shared {
     }
 
     /// Waits for an answer as long as calls may take.
-    pub(crate) async fn answer<T>(&self, answer: oneshot::Receiver<Result<T, CallError>>) -> Result<T, CallError> {
+    pub(crate) async fn answer<T>(
+        &self,
+        answer: oneshot::Receiver<Result<T, CallError>>,
+    ) -> Result<T, CallError> {
         match tokio::time::timeout(self.call_timeout, answer).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(CallError::Stopped),
@@ -173,7 +176,8 @@ impl Client {
     /// # Errors
     /// As [`Client::describe`].
     pub async fn locks(&self, after: Option<&str>, rows: u32) -> Result<Page<LockRow>, CallError> {
-        let after = after.map(Name::new).transpose().map_err(|error| CallError::Name { what: "key", error })?;
+        let after =
+            after.map(Name::new).transpose().map_err(|error| CallError::Name { what: "key", error })?;
         match self.read(ReadRequest::ListLocks { after, rows }).await? {
             Reply::Locks { read, rows, more } => Ok(Page { rows, more, read }),
             other => Err(unexpected(&other)),

@@ -34,7 +34,13 @@ pub(crate) enum Command {
     /// Closes a session, or gives up opening it.
     Close { tag: Tag, reply: Option<oneshot::Sender<Result<(), CallError>>> },
     /// Asks for a key.
-    Acquire { session: Tag, tag: Tag, spec: AcquireSpec, events: mpsc::UnboundedSender<ClaimEvent>, lost: LostSender },
+    Acquire {
+        session: Tag,
+        tag: Tag,
+        spec: AcquireSpec,
+        events: mpsc::UnboundedSender<ClaimEvent>,
+        lost: LostSender,
+    },
     /// Releases a granted claim and says when that is done.
     Release { tag: Tag, reply: oneshot::Sender<Result<(), CallError>> },
     /// Nobody wants the claim any more: cancels it, or releases it if it was granted.

@@ -61,7 +61,9 @@ impl ClientConfig {
             }
         }
         if self.backoff_min.is_zero() || self.backoff_min > self.backoff_max {
-            return Some("the pauses between tries must be above zero, the longest not below the shortest".to_owned());
+            return Some(
+                "the pauses between tries must be above zero, the longest not below the shortest".to_owned(),
+            );
         }
         let zero = [self.call_timeout, self.dial_timeout, self.silence_timeout].iter().any(Duration::is_zero);
         zero.then(|| "a timeout is zero".to_owned())

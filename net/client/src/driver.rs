@@ -173,7 +173,9 @@ impl Driver {
         let now = clock::now();
         match event {
             LinkEvent::Up(link) => self.core.handle(now, Input::Connected { link }),
-            LinkEvent::Received(link, bytes) => self.core.handle(now, Input::Received { link, bytes: &bytes }),
+            LinkEvent::Received(link, bytes) => {
+                self.core.handle(now, Input::Received { link, bytes: &bytes })
+            }
             LinkEvent::Down(link, endpoint, error) => {
                 if self.links.remove(&link).is_some() {
                     self.trouble.note(format!("{endpoint}: {error}"));

@@ -1,7 +1,7 @@
 //! What can go wrong, told apart by what the caller can do about it.
 
-use std::{fmt, io};
 use std::time::Duration;
+use std::{fmt, io};
 
 use palisade_client_core as core;
 use palisade_types::{Cause, HolderInfo, NameError, Outcome, Refusal};

@@ -37,7 +37,7 @@ pub use error::{AcquireError, CallError, ConnectError, LostReason};
 pub use lock::{AdvisoryRequest, FencedRequest, Guard, Queued};
 pub use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 pub use palisade_types::{
-    Cause, Class, ClusterId, Description, Epoch, Fence, FenceError, Floor, HolderInfo, LockRow, Refusal, Refused,
-    SessionId, SessionRow, Transition, TransitionKind, WaiterInfo,
+    Cause, Class, ClusterId, Description, Epoch, Fence, FenceError, Floor, HolderInfo, LockRow, Refusal,
+    Refused, SessionId, SessionRow, Transition, TransitionKind, WaiterInfo,
 };
 pub use session::{Session, SessionBuilder};

@@ -61,7 +61,9 @@ impl Request {
                         tell(Queued { place, holder: *holder });
                     }
                 }
-                Some(ClaimEvent::Granted(fence)) => return Ok(Guard { claim, class: self.class, fence, lost }),
+                Some(ClaimEvent::Granted(fence)) => {
+                    return Ok(Guard { claim, class: self.class, fence, lost });
+                }
                 Some(ClaimEvent::Failed(error)) => {
                     let reason = claim.handle.lost_now();
                     claim.forget();
@@ -290,7 +292,9 @@ impl Guard {
         handle.shared.send(Command::Release { tag: claim.tag, reply })?;
         claim.forget();
         match handle.shared.answer(answer).await {
-            Err(CallError::SessionLost(reason)) => Err(CallError::SessionLost(lost_now(&lost).unwrap_or(reason))),
+            Err(CallError::SessionLost(reason)) => {
+                Err(CallError::SessionLost(lost_now(&lost).unwrap_or(reason)))
+            }
             end => end,
         }
     }

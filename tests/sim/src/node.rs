@@ -19,7 +19,7 @@ use crate::check::raft::{Entry, Log};
 use crate::check::{Checked, Violation, demand, durability};
 use crate::clock::Clock;
 use crate::options::Options;
-use crate::world::{ClientInput, Event, NodeInput, World};
+use crate::world::{ClientInput, Event, NodeInput, Phase, STALE, World};
 
 /// The one shard of a simulated cluster.
 pub(crate) const SHARD: ShardId = ShardId(0);
@@ -67,6 +67,8 @@ pub struct Node {
     turns_at: (Time, u32),
     pub(crate) disk_slow: Duration,
     pub(crate) fail_next: bool,
+    /// An operation failed because it was told to.
+    failed: bool,
     /// It dies in the midst of its next turn with something to do, for so long.
     pub(crate) die_in_turn: Option<Duration>,
     /// Operations under way, as the checkers read them.
@@ -103,6 +105,7 @@ impl Node {
             turns_at: (Time::ZERO, 0),
             disk_slow: Duration::ZERO,
             fail_next: false,
+            failed: false,
             die_in_turn: None,
             pending_ops: BTreeMap::new(),
             applied_turns: 0,
@@ -199,7 +202,11 @@ impl World {
     /// Something arrives at a node.
     pub(crate) fn arrive(&mut self, node: usize, life: u64, input: NodeInput) -> Checked {
         let n = &self.nodes[node];
-        let stale = matches!(input, NodeInput::Disk { .. }) && n.life != life;
+        let stale = match input {
+            NodeInput::Disk { .. } => n.life != life,
+            NodeInput::Peer { sent, .. } => self.phase != Phase::Storm && self.now.since(sent) > STALE,
+            _ => false,
+        };
         if stale {
             return Ok(());
         }
@@ -284,7 +291,7 @@ impl World {
         out: &mut Actions,
     ) -> Checked {
         match input {
-            NodeInput::Peer { from, bytes } => {
+            NodeInput::Peer { from, bytes, .. } => {
                 self.trace.event(self.now, 1, &[from as u64, node as u64]);
                 self.trace.bytes(&bytes);
                 let (_, message) = peer_codec::decode(&bytes)
@@ -379,7 +386,7 @@ impl World {
             Some(Stop::Apply(text)) => Err(Violation::new("R5", text)),
             Some(Stop::Disk(fault)) => {
                 self.trace.line(|| format!("n{} stops: {fault}", node + 1));
-                let failed = std::mem::take(&mut self.nodes[node].fail_next);
+                let failed = self.nodes[node].failed;
                 demand(failed, "C", || format!("node {}'s disk fails by itself: {fault}", node + 1))?;
                 self.crash_node(node, Some(Duration::from_millis(500)))
             }
@@ -411,7 +418,7 @@ impl World {
             let bytes = Bytes::from(bytes);
             let to = (to.0 - 1) as usize;
             for at in self.network.datagram(self.now, node, to) {
-                let input = NodeInput::Peer { from: node, bytes: bytes.clone() };
+                let input = NodeInput::Peer { from: node, bytes: bytes.clone(), sent: self.now };
                 self.queue.push(at, Event::Node { node: to, life: 0, input });
             }
         }
@@ -436,8 +443,9 @@ impl World {
             return Ok(());
         }
         let Some(op) = n.pending_ops.remove(&id) else { return Ok(()) };
-        if n.fail_next {
+        if std::mem::take(&mut n.fail_next) {
             n.disk.fail_in(0, EIO);
+            n.failed = true;
         }
         let result = n.disk.complete(id);
         if result.is_ok() {
@@ -511,6 +519,7 @@ impl World {
         n.inbox.clear();
         n.paused = false;
         n.fail_next = false;
+        n.failed = false;
         n.die_in_turn = None;
         let life = n.life;
         self.trace.event(self.now, 6, &[node as u64, u64::from(power)]);

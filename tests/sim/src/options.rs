@@ -311,7 +311,12 @@ impl Options {
                 faults.slow_disk = Some(Rate::draw(rng, (500, 2_000), 500, 5_000));
                 faults.crashes = Some(Rate::draw(rng, (1_500, 4_000), 50, 1_500));
                 faults.kill_all = Some(Rate::draw(rng, (10_000, 25_000), 50, 500));
+                // Leaders that are not heard gather blocks that are cut off later, while the disk
+                // still writes them.
+                faults.cuts = Some(Rate::draw(rng, (1_500, 4_000), 1_500, 4_000));
+                faults.shapes = vec![Shape::Mute, Shape::Isolate, Shape::Split];
                 faults.leader_per_mille = 600;
+                self.workload.gap = self.workload.gap * 2 / 3;
                 self.disk.spread = Duration::from_millis(rng.between(20, 200));
                 self.raft.disk_stall = Duration::from_secs(20);
             }
@@ -319,6 +324,8 @@ impl Options {
                 self.nodes = if rng.per_mille(300) { 5 } else { 3 };
                 faults.cuts = Some(Rate::draw(rng, (800, 2_000), 300, 3_000));
                 faults.crashes = Some(Rate::draw(rng, (1_500, 4_000), 20, 1_000));
+                faults.shapes =
+                    vec![Shape::Mute, Shape::Mute, Shape::Deaf, Shape::OneWay, Shape::Split, Shape::Bridge];
                 faults.leader_per_mille = 900;
                 self.disk.spread = Duration::from_millis(rng.between(1, 120));
                 self.raft.heartbeat = Duration::from_millis(50);

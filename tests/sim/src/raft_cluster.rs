@@ -17,6 +17,7 @@ use crate::options::Options;
 use crate::queue::Queue;
 use crate::report::Report;
 use crate::trace::{Story, Trace};
+use crate::world::STALE;
 
 /// How long the cluster has to settle after the storm.
 const CALM: Duration = Duration::from_secs(12);
@@ -27,7 +28,7 @@ const READY_MAX: usize = 10_000;
 
 #[derive(Debug)]
 enum Event {
-    Message { from: usize, to: usize, message: Box<Message> },
+    Message { from: usize, to: usize, message: Box<Message>, sent: Time },
     Wake { node: usize, life: u64 },
     Persisted { node: usize, life: u64 },
     Propose,
@@ -181,7 +182,8 @@ impl RaftCluster {
                 self.members[node].inbox.push_back(event);
                 Ok(())
             }
-            Event::Message { from, to, message } => self.deliver(from, to, *message),
+            Event::Message { sent, .. } if self.calm && self.now.since(sent) > STALE => Ok(()),
+            Event::Message { from, to, message, .. } => self.deliver(from, to, *message),
             Event::Wake { node, life } => self.wake(node, life),
             Event::Persisted { node, life } => self.persisted(node, life),
             Event::Propose => self.propose(),
@@ -418,7 +420,8 @@ impl RaftCluster {
 
     fn send(&mut self, from: usize, to: usize, message: Message) {
         for at in self.network.datagram(self.now, from, to) {
-            self.queue.push(at, Event::Message { from, to, message: Box::new(message.clone()) });
+            self.queue
+                .push(at, Event::Message { from, to, message: Box::new(message.clone()), sent: self.now });
         }
     }
 

@@ -133,6 +133,11 @@ impl World {
         self.resume_client(client, life)
     }
 
+    /// Every operation of a node's disk takes so much longer from now on.
+    pub fn slow_disk(&mut self, node: usize, by: Duration) {
+        self.nodes[node].disk_slow = by;
+    }
+
     /// The fence a client was granted, if it believes to hold the claim.
     pub fn fence(&self, client: usize, claim: ClaimId) -> Option<Fence> {
         let c = &self.clients[client];

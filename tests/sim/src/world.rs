@@ -33,6 +33,9 @@ pub(crate) const QUIET: Duration = Duration::from_secs(14);
 /// At the end of that nobody has anything to do any more.
 const REST: Duration = Duration::from_secs(3);
 
+/// After the storm nothing arrives any more that was sent longer ago than this.
+pub(crate) const STALE: Duration = Duration::from_millis(500);
+
 /// Something that happens at a time.
 #[derive(Debug)]
 pub(crate) enum Event {
@@ -111,7 +114,7 @@ pub(crate) enum Event {
 /// What arrives at a node.
 #[derive(Debug)]
 pub(crate) enum NodeInput {
-    Peer { from: usize, bytes: Bytes },
+    Peer { from: usize, bytes: Bytes, sent: Time },
     Disk { op: OpId, result: Result<(), palisade_wal::DiskFault> },
     Connect { conn: ConnId },
     Bytes { conn: ConnId, bytes: Vec<u8> },
@@ -193,7 +196,7 @@ impl World {
             resource: Resource::default(),
             phase: Phase::Storm,
             raft: RaftCheck::new(n),
-            witness: Witness::new(crate::node::limits(), options.mutants),
+            witness: Witness::new(crate::node::limits()),
             locks: LocksCheck::default(),
             sessions: SessionsCheck::default(),
             liveness: LivenessCheck::default(),

@@ -123,3 +123,32 @@ fn a_follower_that_hears_the_leader_no_more_deposes_nobody() {
         "it still reaches the other follower, to no avail"
     );
 }
+
+#[test]
+fn a_leader_whose_disk_hangs_is_replaced() {
+    let mut w = serving(6, 3, 1);
+    let session = w.client_opens(0, 10 * SECOND).unwrap();
+    let held = w.client_acquires(0, session, "k", Wait::No).unwrap();
+    assert!(w.pass_until(5 * SECOND, |w| w.fence(0, held).is_some()).unwrap());
+    let old = w.serving().unwrap();
+    w.slow_disk(old, 3_600 * SECOND);
+    // Something to write, or nobody would notice.
+    let more = w.client_acquires(0, session, "more", Wait::No).unwrap();
+    let replaced = |w: &World| w.serving().is_some_and(|n| n != old);
+    assert!(w.pass_until(30 * SECOND, replaced).unwrap(), "another leads");
+    assert!(w.pass_until(10 * SECOND, |w| w.fence(0, more).is_some()).unwrap(), "and serves");
+    assert!(w.fence(0, held).is_some(), "the session outlived the change");
+}
+
+#[test]
+fn a_lone_node_that_loses_power_keeps_what_it_acknowledged() {
+    let mut w = serving(7, 1, 1);
+    let session = w.client_opens(0, 10 * SECOND).unwrap();
+    for round in 1..=20_u64 {
+        let claim = w.client_acquires(0, session, "k", Wait::Forever).unwrap();
+        assert!(w.pass_until(10 * SECOND, |w| w.fence(0, claim).is_some()).unwrap(), "round {round}");
+        assert_eq!(w.fence(0, claim).unwrap().epoch().0, round, "no epoch is lost or given twice");
+        w.client_releases(0, claim).unwrap();
+        w.crash_node(0, Some(Duration::from_millis(50))).unwrap();
+    }
+}

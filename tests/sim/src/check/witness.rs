@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use palisade_machine::model::Model;
 use palisade_machine::{Applied, Command, Effect};
 use palisade_types::{
-    Block, Cause, ClusterLimits, Fence, LogIndex, Mutants, Outcome, Refusal, Reply, SessionId, SessionToken,
-    Ticket, Time,
+    Block, Cause, ClusterLimits, Epoch, Fence, Key, LogIndex, Outcome, Refusal, Reply, SessionId,
+    SessionToken, Ticket, Time,
 };
 use palisade_wire::{Push, Request};
 
@@ -35,6 +35,8 @@ pub struct Witness {
     /// The naive machine's answers, with their indexes.
     said: BTreeMap<Subject, Vec<(LogIndex, Reply)>>,
     granted: BTreeMap<(SessionId, Ticket), Fence>,
+    /// The newest epoch of each key: it outlives the key's record.
+    epochs: BTreeMap<Key, Epoch>,
     opened: BTreeMap<SessionId, SessionToken>,
     ended: BTreeMap<SessionId, Cause>,
     /// Reads to be compared when the run is over, by their revision.
@@ -46,13 +48,14 @@ pub struct Witness {
 
 impl Witness {
     /// A witness of an empty log.
-    pub fn new(limits: ClusterLimits, _mutants: Mutants) -> Witness {
+    pub fn new(limits: ClusterLimits) -> Witness {
         Witness {
             model: Model::new(limits, SHARD),
             replayed: 0,
             index: LogIndex(0),
             said: BTreeMap::new(),
             granted: BTreeMap::new(),
+            epochs: BTreeMap::new(),
             opened: BTreeMap::new(),
             ended: BTreeMap::new(),
             read: BTreeMap::new(),
@@ -97,15 +100,13 @@ impl Witness {
             match effect {
                 Effect::Reply(reply) => {
                     if let Reply::Granted { session, ticket, fence } = &reply {
-                        self.granted.insert((*session, *ticket), fence.clone());
+                        self.on_grant(*session, *ticket, fence)?;
                     }
                     if let Some(subject) = subject {
                         self.said.entry(subject).or_default().push((self.index, reply));
                     }
                 }
-                Effect::Granted { session, ticket, fence } => {
-                    self.granted.insert((session, ticket), fence);
-                }
+                Effect::Granted { session, ticket, fence } => self.on_grant(session, ticket, &fence)?,
                 Effect::SessionOpened { session, .. } => {
                     if let Some(Subject::Token(token)) = subject {
                         self.opened.insert(session, token);
@@ -118,6 +119,22 @@ impl Witness {
             }
         }
         Ok(())
+    }
+
+    /// The log grants a key: always under a higher epoch than ever before, unless it repeats itself.
+    fn on_grant(&mut self, session: SessionId, ticket: Ticket, fence: &Fence) -> Checked {
+        if self.granted.get(&(session, ticket)) == Some(fence) {
+            return Ok(());
+        }
+        let newest = self.epochs.entry(fence.key().clone()).or_default();
+        demand(fence.epoch() > *newest, "S2", || {
+            format!("{fence} is granted to {session}/{ticket} after epoch {newest}")
+        })?;
+        *newest = fence.epoch();
+        let before = self.granted.insert((session, ticket), fence.clone());
+        demand(before.is_none(), "S8", || {
+            format!("claim {session}/{ticket} is granted {before:?}, then {fence}")
+        })
     }
 
     /// A node answers a request.

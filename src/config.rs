@@ -203,13 +203,19 @@ impl Raw {
     fn check(self, file: &Path) -> Result<Config, ConfigError> {
         let value = |key: &'static str, why: String| ConfigError::Value { file: file.to_owned(), key, why };
         if self.listen.is_empty() {
-            return Err(value("listen", "is missing: an address and a port, such as \"127.0.0.1:7401\"".into()));
+            return Err(value(
+                "listen",
+                "is missing: an address and a port, such as \"127.0.0.1:7401\"".into(),
+            ));
         }
         let listen: SocketAddr = self.listen.parse().map_err(|_| {
             value("listen", format!("is \"{}\": it must be an IP address and a port", self.listen))
         })?;
         if listen.port() == 0 || listen.port().checked_add(ADMIN_PORT_OFFSET).is_none() {
-            let why = format!("has port {}: it must lie in 1 to 65435, the administration port is 100 above", listen.port());
+            let why = format!(
+                "has port {}: it must lie in 1 to 65435, the administration port is 100 above",
+                listen.port()
+            );
             return Err(value("listen", why));
         }
         if !listen.ip().is_loopback() && !self.insecure {
@@ -218,8 +224,10 @@ impl Raw {
         let mut peers = BTreeMap::new();
         for (id, address) in self.peers {
             let number = id.parse::<u32>().ok().filter(|n| *n > 0);
-            let node = number.ok_or_else(|| value("peers", format!("has the key `{id}`: node ids are numbers from 1")))?;
-            check_address(&address).map_err(|why| value("peers", format!("has \"{address}\" for node {id}: {why}")))?;
+            let node = number
+                .ok_or_else(|| value("peers", format!("has the key `{id}`: node ids are numbers from 1")))?;
+            check_address(&address)
+                .map_err(|why| value("peers", format!("has \"{address}\" for node {id}: {why}")))?;
             peers.insert(NodeId(node), address);
         }
         if peers.is_empty() {
@@ -228,8 +236,10 @@ impl Raw {
         if self.cores.len() > 1 {
             return Err(value("cores", "names several CPUs: this version runs one core a node".into()));
         }
-        if self.segment_bytes < 1 << 20 || self.segment_bytes > 1 << 30 || self.segment_bytes % (1 << 20) != 0 {
-            let why = format!("is {}: it must be a multiple of 1 MiB, from 1 MiB to 1 GiB", self.segment_bytes);
+        if self.segment_bytes < 1 << 20 || self.segment_bytes > 1 << 30 || self.segment_bytes % (1 << 20) != 0
+        {
+            let why =
+                format!("is {}: it must be a multiple of 1 MiB, from 1 MiB to 1 GiB", self.segment_bytes);
             return Err(value("segment_bytes", why));
         }
         if self.log_bytes_max < 4 * self.segment_bytes {
@@ -301,7 +311,9 @@ pub fn template(listen: SocketAddr, insecure: bool, peers: &BTreeMap<NodeId, Str
         out.push('\n');
     };
     line(format_args!("# One node of a Palisade cluster. Unknown keys are refused."));
-    line(format_args!("# Clients and peers connect here; the administration port is {ADMIN_PORT_OFFSET} above."));
+    line(format_args!(
+        "# Clients and peers connect here; the administration port is {ADMIN_PORT_OFFSET} above."
+    ));
     line(format_args!("listen = \"{listen}\""));
     line(format_args!("# Must be true to listen beyond loopback: there are no credentials yet."));
     line(format_args!("insecure = {insecure}"));
@@ -334,7 +346,8 @@ pub fn template(listen: SocketAddr, insecure: bool, peers: &BTreeMap<NodeId, Str
 mod tests {
     use super::*;
 
-    const GOOD: &str = "listen = \"127.0.0.1:7401\"\n[peers]\n1 = \"127.0.0.1:7401\"\n2 = \"db2.example:7401\"\n";
+    const GOOD: &str =
+        "listen = \"127.0.0.1:7401\"\n[peers]\n1 = \"127.0.0.1:7401\"\n2 = \"db2.example:7401\"\n";
 
     fn parse(text: &str) -> Result<Config, ConfigError> {
         Config::parse(Path::new("palisade.toml"), text)
@@ -342,7 +355,8 @@ mod tests {
 
     #[test]
     fn the_template_parses_to_the_defaults() {
-        let peers = BTreeMap::from([(NodeId(1), "127.0.0.1:7401".to_owned()), (NodeId(2), "h:7402".to_owned())]);
+        let peers =
+            BTreeMap::from([(NodeId(1), "127.0.0.1:7401".to_owned()), (NodeId(2), "h:7402".to_owned())]);
         let config = parse(&template("127.0.0.1:7401".parse().unwrap(), false, &peers)).unwrap();
         assert_eq!(config.peers, peers);
         assert_eq!(config.log_bytes_max, 8 << 30);
@@ -361,7 +375,10 @@ mod tests {
         assert_ne!(text, spelled);
         assert_eq!(parse(&text).unwrap(), parse(&spelled).unwrap());
         for key in KEYS {
-            assert!(spelled.contains(&format!("\n{key} = ")) || key == "peers", "{key} is not in the template");
+            assert!(
+                spelled.contains(&format!("\n{key} = ")) || key == "peers",
+                "{key} is not in the template"
+            );
         }
     }
 
@@ -369,7 +386,12 @@ mod tests {
     fn an_unknown_key_is_refused_by_name() {
         let error = parse(&format!("listten = 1\n{GOOD}")).unwrap_err();
         assert!(matches!(&error, ConfigError::UnknownKey { key, .. } if key == "listten"), "{error}");
-        assert!(parse(&format!("segment-bytes = 1\n{GOOD}")).unwrap_err().to_string().contains("`segment_bytes`?"));
+        assert!(
+            parse(&format!("segment-bytes = 1\n{GOOD}"))
+                .unwrap_err()
+                .to_string()
+                .contains("`segment_bytes`?")
+        );
     }
 
     #[test]

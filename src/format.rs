@@ -12,7 +12,8 @@ use palisade_types::codec::Writer;
 use palisade_types::hash::hash128;
 use palisade_types::{ClusterId, ClusterLimits, Incarnation, Name, NodeId, ShardId};
 use palisade_wal::{
-    BOOT_FILE, IDENTITY_FILE, Identity, boot_file, hard_state_file, identity_file, initial_hard_state, shard_dir,
+    BOOT_FILE, IDENTITY_FILE, Identity, boot_file, hard_state_file, identity_file, initial_hard_state,
+    shard_dir,
 };
 
 use crate::config;
@@ -309,7 +310,11 @@ mod tests {
         assert!(matches!(at("empty"), DirectoryError::Unformatted { .. }));
         std::fs::create_dir_all(dir.path().join("home/photos")).unwrap();
         assert!(matches!(at("home"), DirectoryError::Foreign { .. }));
-        assert_eq!(directory::entries(&dir.path().join("home")).unwrap(), ["photos"], "nothing was written there");
+        assert_eq!(
+            directory::entries(&dir.path().join("home")).unwrap(),
+            ["photos"],
+            "nothing was written there"
+        );
     }
 
     #[test]

@@ -131,7 +131,8 @@ fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 fn names(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let next = line[at + word.len()..].chars().next();
-        !word.ends_with(|c: char| c.is_alphanumeric()) || !next.is_some_and(|c| c.is_alphanumeric() || c == '_')
+        !word.ends_with(|c: char| c.is_alphanumeric())
+            || !next.is_some_and(|c| c.is_alphanumeric() || c == '_')
     })
 }
 
@@ -162,13 +163,25 @@ fn every_crate_of_the_workspace_is_in_a_layer() {
 #[test]
 fn pure_crates_are_no_std_and_name_no_clock_file_thread_or_foreign_runtime() {
     const BANNED: &[&str] = &[
-        "std::time", "std::fs", "std::net", "std::thread", "std::io", "std::process", "std::env", "glommio", "tokio",
-        "rand::", "async fn", ".await", "RandomState",
+        "std::time",
+        "std::fs",
+        "std::net",
+        "std::thread",
+        "std::io",
+        "std::process",
+        "std::env",
+        "glommio",
+        "tokio",
+        "rand::",
+        "async fn",
+        ".await",
+        "RandomState",
     ];
     const BANNED_DEPENDENCIES: &[&str] = &["glommio", "tokio", "rand", "libc", "axum", "getrandom"];
     let mut wrong = Vec::new();
     for layer in LAYERS.iter().filter(|l| l.pure) {
-        let lib = fs::read_to_string(root().join(layer.dir).join("src/lib.rs")).expect("a pure crate has src/lib.rs");
+        let lib = fs::read_to_string(root().join(layer.dir).join("src/lib.rs"))
+            .expect("a pure crate has src/lib.rs");
         assert!(lib.contains("#![no_std]"), "{} is not no_std", layer.name);
         for import in dependencies(&manifest(layer.dir), "dependencies") {
             if BANNED_DEPENDENCIES.contains(&import.as_str()) {
@@ -191,7 +204,8 @@ fn pure_crates_are_no_std_and_name_no_clock_file_thread_or_foreign_runtime() {
 #[test]
 fn only_the_clock_modules_ask_the_system_for_the_time() {
     const ASKS: &[&str] = &["Instant::now", "SystemTime::now", "clock_gettime"];
-    const MAY: &[&str] = &["src/clock.rs", "src/server/sys.rs", "net/client/src/clock.rs", "net/client/src/sys.rs"];
+    const MAY: &[&str] =
+        &["src/clock.rs", "src/server/sys.rs", "net/client/src/clock.rs", "net/client/src/sys.rs"];
     let mut wrong = Vec::new();
     for layer in LAYERS.iter().filter(|l| l.name == "palisade" || l.name == "palisade-client") {
         for path in sources_of(layer) {
@@ -217,7 +231,8 @@ fn unsafe_code_lives_in_the_named_modules_only() {
         for path in sources_of(layer) {
             let text = fs::read_to_string(&path).unwrap_or_default();
             let name = path.strip_prefix(root()).unwrap_or(&path).to_string_lossy().into_owned();
-            let allows = text.contains(concat!("allow(", "unsafe_code)")) || text.contains(concat!("expect(", "unsafe_code"));
+            let allows = text.contains(concat!("allow(", "unsafe_code)"))
+                || text.contains(concat!("expect(", "unsafe_code"));
             let may = ["/sys.rs", "/seccomp.rs", "net/client/src/clock.rs"];
             if allows && !may.iter().any(|m| name.ends_with(m)) && name != "tests/tidy.rs" {
                 wrong.push(name);
@@ -229,7 +244,8 @@ fn unsafe_code_lives_in_the_named_modules_only() {
 
 #[test]
 fn files_stay_small_and_hold_no_leftovers() {
-    const LEFTOVERS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), concat!("for", " now")];
+    const LEFTOVERS: &[&str] =
+        &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), concat!("for", " now")];
     let mut wrong = Vec::new();
     for layer in LAYERS {
         for path in sources_of(layer) {
@@ -249,7 +265,8 @@ fn files_stay_small_and_hold_no_leftovers() {
 #[test]
 fn every_crate_keeps_the_lints_of_the_workspace() {
     for layer in LAYERS {
-        let lints = manifest(layer.dir).get("lints").and_then(|l| l.get("workspace")).and_then(toml::Value::as_bool);
+        let lints =
+            manifest(layer.dir).get("lints").and_then(|l| l.get("workspace")).and_then(toml::Value::as_bool);
         assert_eq!(lints, Some(true), "{} does not take the lints of the workspace", layer.name);
     }
 }

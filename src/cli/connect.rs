@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use palisade_client::{CallError, Client, ClientConfig, ConnectError, Refusal};
+use palisade_client::{CallError, Client, ClientConfig, ClusterId, ConnectError, Refusal};
 use tracing_subscriber::EnvFilter;
 
 use super::args::Global;
@@ -30,18 +30,25 @@ pub(crate) fn client(global: &Global) -> Result<Client, Failure> {
 pub(crate) fn client_of(endpoints: Vec<String>, timeout: Duration) -> Result<Client, Failure> {
     let mut config = ClientConfig::new(endpoints);
     config.call_timeout = timeout;
+    start(config)
+}
+
+fn start(config: ClientConfig) -> Result<Client, Failure> {
     Client::connect(config).map_err(|e| {
         let code = if matches!(e, ConnectError::Config(_)) { exit::USAGE } else { exit::OS };
         Failure::new(code, e.to_string())
     })
 }
 
-/// Returns once a leader answers a linearizable read. Says on stderr, now and then, what is missing.
+/// Returns once a leader of this cluster answers a linearizable read. Says on stderr, now and then, what is missing.
 ///
 /// # Errors
 /// When the cluster answers what no waiting helps against.
-pub(crate) async fn until_usable(endpoints: Vec<String>) -> Result<(), Failure> {
-    let client = client_of(endpoints, STILL_WAITING)?;
+pub(crate) async fn until_usable(endpoints: Vec<String>, cluster: ClusterId) -> Result<(), Failure> {
+    let mut config = ClientConfig::new(endpoints);
+    config.call_timeout = STILL_WAITING;
+    config.cluster = Some(cluster);
+    let client = start(config)?;
     loop {
         match client.locks(None, 1).await {
             Ok(_) => return Ok(()),

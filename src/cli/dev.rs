@@ -3,12 +3,14 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use palisade::clock;
 use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,6 +28,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 const SETTLED: Duration = Duration::from_secs(10);
 /// So many ends in a row before the cluster was ever ready, and `dev` gives up.
 const FIRST_TRIES: u32 = 5;
+/// How long ports may be taken by what is on its way out.
+const PORTS_PATIENCE: Duration = Duration::from_secs(3);
 /// How long a node may take to hand over and stop.
 const STOP_TIME: Duration = Duration::from_secs(5);
 
@@ -37,6 +41,7 @@ pub(crate) async fn run(args: DevArgs) -> Result<u8, Failure> {
         dev_dir::wipe(&layout)?;
     }
     dev_dir::prepare(&layout)?;
+    ports_are_free(&layout).await?;
 
     let mut ends = Ends::listen()?;
     let (stop, stopping) = watch::channel(false);
@@ -57,10 +62,27 @@ pub(crate) async fn run(args: DevArgs) -> Result<u8, Failure> {
     end
 }
 
+/// Another cluster on our ports would answer in place of ours. Nodes of a `dev` that was killed a
+/// moment ago may still be on their way out.
+async fn ports_are_free(layout: &Layout) -> Result<(), Failure> {
+    let patience = clock::now() + PORTS_PATIENCE;
+    for address in layout.addresses() {
+        while let Err(error) = TcpListener::bind(address) {
+            if clock::now() >= patience {
+                let message =
+                    format!("{address}: {error}: is another cluster running? Choose another --port");
+                return Err(Failure::new(exit::OS, message));
+            }
+            tokio::time::sleep(BACKOFF_MIN).await;
+        }
+    }
+    Ok(())
+}
+
 /// Says `ready:` when the cluster is, then reports what happens to nodes, for ever.
 async fn announce(layout: &Layout, reports: &mut mpsc::UnboundedReceiver<Report>) -> Result<u8, Failure> {
     let endpoints = layout.endpoints();
-    let mut ready = std::pin::pin!(connect::until_usable(endpoints.clone()));
+    let mut ready = std::pin::pin!(connect::until_usable(endpoints.clone(), layout.cluster()));
     let mut is_ready = false;
     loop {
         tokio::select! {
@@ -156,7 +178,7 @@ impl Keeper {
         let mut ends_in_a_row = 0;
         let mut again = BACKOFF_MIN;
         while !*stopping.borrow() {
-            let started = Instant::now();
+            let started = clock::now();
             let end = match spawn(&self.program, &self.dir) {
                 Ok(mut child) => {
                     let ended = tokio::select! {
@@ -168,11 +190,12 @@ impl Keeper {
                 }
                 Err(e) => Err(e),
             };
-            if started.elapsed() >= SETTLED {
+            if clock::now().since(started) >= SETTLED {
                 (ends_in_a_row, again) = (0, BACKOFF_MIN);
             }
             ends_in_a_row += 1;
-            let report = Report { node: self.node, end, after: started.elapsed(), ends_in_a_row, again };
+            let report =
+                Report { node: self.node, end, after: clock::now().since(started), ends_in_a_row, again };
             // Once nobody listens we are being stopped.
             let _ = self.report.send(report);
             tokio::select! {

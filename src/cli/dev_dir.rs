@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
+use palisade::config::ADMIN_PORT_OFFSET;
 use palisade::format::{FormatError, FormatSpec};
 use palisade::server::directory::{self, DirectoryLock};
-use palisade_types::{Name, NodeId};
+use palisade_types::{ClusterId, Name, NodeId};
 use palisade_wal::{BOOT_FILE, IDENTITY_FILE, Identity, read_boot, read_identity};
 
 use super::exit::{self, Failure};
@@ -40,6 +42,18 @@ impl Layout {
 
     fn address(&self, node: u32) -> String {
         format!("127.0.0.1:{}", u32::from(self.port) + node)
+    }
+
+    /// Every address the nodes listen on, administration included.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddrV4> {
+        let first = u32::from(self.port);
+        let ports = (1..=self.nodes).flat_map(move |n| [first + n, first + n + u32::from(ADMIN_PORT_OFFSET)]);
+        ports.filter_map(|port| Some(SocketAddrV4::new(Ipv4Addr::LOCALHOST, u16::try_from(port).ok()?)))
+    }
+
+    /// The identity that all nodes share.
+    pub(crate) fn cluster(&self) -> ClusterId {
+        self.spec(1).cluster_id()
     }
 
     fn spec(&self, node: u32) -> FormatSpec {
@@ -91,7 +105,7 @@ pub(crate) fn prepare(layout: &Layout) -> Result<(), Failure> {
         match identity(&dir)? {
             None => missing.push(node),
             Some(identity) => {
-                let expected = layout.spec(node).cluster_id();
+                let expected = layout.cluster();
                 if identity.node != NodeId(node) || identity.cluster != expected {
                     let message = format!(
                         "{}: belongs to node {} of another cluster (other --nodes or --port?): \

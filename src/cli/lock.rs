@@ -3,11 +3,12 @@
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use palisade::clock;
 use palisade_client::{AcquireError, CallError, Guard, LostReason, Session};
 use palisade_types::limits::{TTL_MAX, TTL_MIN};
-use palisade_types::name;
+use palisade_types::{Time, name};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -30,7 +31,7 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
     let mut signals = Signals::listen()?;
     let client = connect::client(global)?;
     let owner = args.owner.clone().unwrap_or_else(default_owner);
-    let began = Instant::now();
+    let began = clock::now();
 
     let opening = client.session().ttl(args.ttl).owner(owner).open();
     let session = match unless_ended(opening, &mut signals).await? {
@@ -122,7 +123,7 @@ async fn acquire(
     session: &Session,
     args: &LockArgs,
     usable: Duration,
-    began: Instant,
+    began: Time,
 ) -> Result<Guard, NotHeld> {
     let answered = Arc::new(AtomicBool::new(false));
     let note = answered.clone();
@@ -147,14 +148,15 @@ async fn acquire(
         }
     };
     let mut acquiring = std::pin::pin!(acquiring);
-    let end = match tokio::time::timeout(usable.saturating_sub(began.elapsed()), &mut acquiring).await {
-        Ok(end) => end,
-        Err(_) if answered.load(Ordering::Relaxed) => acquiring.await,
-        Err(_) => {
-            let message = format!("no usable cluster within {} s", usable.as_secs_f64());
-            return Err(NotHeld::Failed(Failure::new(exit::UNAVAILABLE, message)));
-        }
-    };
+    let end =
+        match tokio::time::timeout(usable.saturating_sub(clock::now().since(began)), &mut acquiring).await {
+            Ok(end) => end,
+            Err(_) if answered.load(Ordering::Relaxed) => acquiring.await,
+            Err(_) => {
+                let message = format!("no usable cluster within {} s", usable.as_secs_f64());
+                return Err(NotHeld::Failed(Failure::new(exit::UNAVAILABLE, message)));
+            }
+        };
     end.map_err(|e| match e {
         AcquireError::Call(e) => NotHeld::Failed(connect::failure(&e)),
         conflict => NotHeld::Conflict(conflict),
@@ -252,13 +254,13 @@ async fn end_group(guard: &Guard, job: &mut Job, kill_after: Duration) {
     job.signal(Signal::TERM);
     // A stopped process acts on SIGTERM only once it goes on.
     job.signal(Signal::CONT);
-    let began = Instant::now();
-    while job.group_runs() && began.elapsed() < kill_after && guard.grace() > reserve {
+    let began = clock::now();
+    while job.group_runs() && clock::now().since(began) < kill_after && guard.grace() > reserve {
         tokio::time::sleep(LOOK_AGAIN).await;
     }
     job.signal(Signal::KILL);
-    let killed = Instant::now();
-    while job.group_runs() && killed.elapsed() < AFTER_KILL {
+    let killed = clock::now();
+    while job.group_runs() && clock::now().since(killed) < AFTER_KILL {
         tokio::time::sleep(LOOK_AGAIN).await;
     }
 }

@@ -95,7 +95,9 @@ fn log(node: NodeId, note: &Note) {
         Note::Following { leader, term } => {
             tracing::info!(%node, %leader, %term, "following");
         }
-        Note::SessionEnded { session, cause: Cause::Closed } => tracing::debug!(%node, %session, "a session was closed"),
+        Note::SessionEnded { session, cause: Cause::Closed } => {
+            tracing::debug!(%node, %session, "a session was closed")
+        }
         Note::SessionEnded { session, cause } => tracing::info!(%node, %session, %cause, "a session ended"),
         Note::Stalled { ms } => tracing::warn!(%node, ms, "this node was held up; sessions are credited"),
     }

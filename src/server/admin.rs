@@ -66,7 +66,8 @@ async fn healthz(State(cores): State<Cores>) -> Response {
     match cores.iter().position(|c| c.heartbeat.age().is_none_or(|age| age > ALIVE_WITHIN)) {
         None => "ok\n".into_response(),
         Some(core) => {
-            (StatusCode::SERVICE_UNAVAILABLE, format!("the executor of core {core} does not run\n")).into_response()
+            (StatusCode::SERVICE_UNAVAILABLE, format!("the executor of core {core} does not run\n"))
+                .into_response()
         }
     }
 }

@@ -169,7 +169,8 @@ impl Core {
             self.readiness = Some(Readiness::new(self.sockets.epoll(), self.bridge)?);
         }
         // An armed timer that is early only wakes this once for nothing.
-        if deadline != Time::FAR && !at_once && self.timer.as_ref().is_none_or(|(armed, _)| deadline < *armed) {
+        if deadline != Time::FAR && !at_once && self.timer.as_ref().is_none_or(|(armed, _)| deadline < *armed)
+        {
             self.timer = Some((deadline, Timer::new(deadline.since(now))));
         }
         let (inbox, readiness, timer) = (&self.inbox, &mut self.readiness, &mut self.timer);

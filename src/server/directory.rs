@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use palisade_wal::{
-    BOOT_FILE, BootRecord, IDENTITY_FILE, Identity, IdentityRead, RecoverError, Slots, Source, SourceError, identity_file,
-    read_boot, read_identity,
+    BOOT_FILE, BootRecord, IDENTITY_FILE, Identity, IdentityRead, RecoverError, Slots, Source, SourceError,
+    identity_file, read_boot, read_identity,
 };
 
 /// The lock file. It is never unlinked: a lock on a name that others can replace protects nothing.
@@ -156,7 +156,10 @@ pub(crate) fn identity(dir: &Path) -> Result<Identity, DirectoryError> {
     };
     let IdentityRead { identity, copy_damaged } = read_identity(&bytes).map_err(recover)?;
     if copy_damaged {
-        tracing::warn!(file = IDENTITY_FILE, "one copy of the identity is damaged; it is written anew from the other");
+        tracing::warn!(
+            file = IDENTITY_FILE,
+            "one copy of the identity is damaged; it is written anew from the other"
+        );
         write_new(dir, IDENTITY_FILE, &identity_file(&identity))?;
     }
     Ok(identity)
@@ -174,7 +177,11 @@ fn no_identity(dir: &Path) -> DirectoryError {
 
 /// Whether an unfinished format leaves a name like this.
 pub(crate) fn is_ours(name: &str) -> bool {
-    name == LOCK_FILE || name == BOOT_FILE || name == crate::config::FILE || name == "shard-0000" || name.ends_with(".tmp")
+    name == LOCK_FILE
+        || name == BOOT_FILE
+        || name == crate::config::FILE
+        || name == "shard-0000"
+        || name.ends_with(".tmp")
 }
 
 /// Raises the boot counter durably and returns the record then in force.

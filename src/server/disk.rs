@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use glommio::io::{Directory, DmaFile, OpenOptions};
 use glommio::GlommioError;
+use glommio::io::{Directory, DmaFile, OpenOptions};
 use palisade_wal::op::Part;
 use palisade_wal::{DiskFault, DiskOp};
 
@@ -124,7 +124,8 @@ impl Shared {
 
     async fn create(self: &Rc<Shared>, file: &str, size: u64, header: &[u8]) -> Result<(), DiskFault> {
         let path = self.dir.join(file);
-        let options = OpenOptions::new().read(true).write(true).create(true).truncate(true).dma_open(&path).await;
+        let options =
+            OpenOptions::new().read(true).write(true).create(true).truncate(true).dma_open(&path).await;
         let handle = Rc::new(options.map_err(glommio_fault(file, "create"))?);
         // The allocation first: a full disk is met before a byte is written.
         handle.pre_allocate(size, false).await.map_err(glommio_fault(file, "fallocate"))?;
@@ -187,7 +188,10 @@ fn gather(handle: &DmaFile, (at, buffers): &Part) -> (u64, glommio::io::DmaBuffe
         bytes[filled..filled + buffer.len()].copy_from_slice(buffer);
         filled += buffer.len();
     }
-    assert!(at.is_multiple_of(ALIGNMENT) && (total as u64).is_multiple_of(ALIGNMENT), "parts are whole pages");
+    assert!(
+        at.is_multiple_of(ALIGNMENT) && (total as u64).is_multiple_of(ALIGNMENT),
+        "parts are whole pages"
+    );
     (*at, out)
 }
 

@@ -52,7 +52,9 @@ impl Core {
         match (role, frame.kind) {
             (Role::New, Kind::ClientHello) => self.client_hello(id, &frame),
             (Role::New, Kind::PeerHello) => self.peer_hello(id, &frame, now),
-            (Role::New, _) => self.refuse(id, RefusedReason::Malformed, "the first frame is a hello".to_owned()),
+            (Role::New, _) => {
+                self.refuse(id, RefusedReason::Malformed, "the first frame is a hello".to_owned())
+            }
             (Role::Client, _) => self.request(id, &frame, now),
             (Role::PeerIn(node), Kind::Peer) => self.peer_message(id, node, &frame, now),
             (Role::Dialled(node), Kind::PeerHello) => self.peer_answer(id, node, &frame, now),

@@ -199,14 +199,23 @@ mod tests {
         let mut one = members(1, 11);
         let good = members(2, 22).hello(NodeId(1));
         let reason = |m: &mut Members, hello: PeerHello| m.meet(&hello).unwrap_err().0;
-        assert_eq!(reason(&mut one, PeerHello { version_min: 900, version_max: 901, ..good }), RefusedReason::Version);
+        assert_eq!(
+            reason(&mut one, PeerHello { version_min: 900, version_max: 901, ..good }),
+            RefusedReason::Version
+        );
         assert_eq!(reason(&mut one, PeerHello { cluster: ClusterId(6), ..good }), RefusedReason::Cluster);
         assert_eq!(reason(&mut one, PeerHello { shards: 2, ..good }), RefusedReason::Cluster);
         assert_eq!(reason(&mut one, PeerHello { node: NodeId(7), ..good }), RefusedReason::Stranger);
-        assert_eq!(reason(&mut one, PeerHello { expects: Some(Incarnation(12)), ..good }), RefusedReason::Stranger);
+        assert_eq!(
+            reason(&mut one, PeerHello { expects: Some(Incarnation(12)), ..good }),
+            RefusedReason::Stranger
+        );
         one.meet(&PeerHello { boot: 4, ..good }).unwrap();
         assert_eq!(reason(&mut one, PeerHello { boot: 3, ..good }), RefusedReason::Stranger);
-        assert_eq!(reason(&mut one, PeerHello { incarnation: Incarnation(23), boot: 5, ..good }), RefusedReason::Stranger);
+        assert_eq!(
+            reason(&mut one, PeerHello { incarnation: Incarnation(23), boot: 5, ..good }),
+            RefusedReason::Stranger
+        );
     }
 
     #[test]

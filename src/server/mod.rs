@@ -92,7 +92,9 @@ pub enum ServeError {
     )]
     IoUring(io::Error),
     /// Too little memory may be locked.
-    #[error("only {bytes} bytes of memory may be locked, {needed} are needed: raise it (ulimit -l, LimitMEMLOCK=64M)")]
+    #[error(
+        "only {bytes} bytes of memory may be locked, {needed} are needed: raise it (ulimit -l, LimitMEMLOCK=64M)"
+    )]
     LockedMemory {
         /// The limit.
         bytes: u64,
@@ -250,7 +252,8 @@ fn shard_config(config: &Config, members: &Members) -> Result<ShardConfig, Serve
     raft.disk_stall = config.election_max;
     let mut wal = WalConfig::new(identity, ShardId(0), random_u64()?);
     wal.segment_bytes = config.segment_bytes;
-    wal.batch_bytes_max = wal.batch_bytes_max.min(usize::try_from(config.segment_bytes / 4).unwrap_or(usize::MAX));
+    wal.batch_bytes_max =
+        wal.batch_bytes_max.min(usize::try_from(config.segment_bytes / 4).unwrap_or(usize::MAX));
     let mut shard = ShardConfig::new(identity.node, raft, wal, identity.limits);
     shard.hash_seed = random_u64()?;
     shard.boot = members.boot();
@@ -325,7 +328,10 @@ fn spawn(index: usize, parts: CoreParts, view: CoreView, cpu: Option<usize>) -> 
 
 /// Waits for SIGTERM or SIGINT and passes it on; a second one, or patience running out, ends the
 /// process.
-fn wait_for_signal(mut signals: signal_hook::iterator::Signals, cores: &[CoreView]) -> Result<(), ServeError> {
+fn wait_for_signal(
+    mut signals: signal_hook::iterator::Signals,
+    cores: &[CoreView],
+) -> Result<(), ServeError> {
     let Some(signal) = signals.forever().next() else { return Ok(()) };
     tracing::info!(signal, "asked to stop");
     for core in cores {

@@ -116,8 +116,9 @@ async fn rounds(cluster: &mut Cluster, client: &Client, ledger: &Ledger, rounds:
     for round in 0..rounds {
         everybody_caught_up(cluster).await;
         let led = leader(cluster).await;
-        // Every other round takes the leader, the others whoever comes.
-        let victim = if round % 2 == 0 { led } else { u16::try_from(rng.between(1, 3)).expect("1 to 3") };
+        // Every other round takes the leader, the others one of its followers.
+        let followers: Vec<u16> = (1..=3).filter(|n| *n != led).collect();
+        let victim = if round % 2 == 0 { led } else { followers[usize::from(rng.per_mille(500))] };
         leaders_killed += u32::from(victim == led);
         let session = client.session().owner("witness").open().await.expect("a session");
         let key = format!("witness-{round}");

@@ -75,6 +75,11 @@ fn dev_restarts_a_node_that_dies_says_so_and_shares_its_directory_with_nobody() 
     assert_eq!(second.code, Some(78), "{}", second.stderr);
     assert!(second.stderr.contains("in use by another"), "{}", second.stderr);
 
+    let elsewhere = tempfile::tempdir().unwrap();
+    let same_ports = finish(&mut dev(elsewhere.path(), base));
+    assert_eq!(same_ports.code, Some(71), "{}", same_ports.stderr);
+    assert!(same_ports.stdout.is_empty(), "the other cluster's answers are not ours");
+
     let dev_pid = cluster.pid().as_raw_pid().unsigned_abs();
     let victim = children(dev_pid)[0];
     let pid = rustix::process::Pid::from_raw(victim.cast_signed()).expect("a process id");

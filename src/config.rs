@@ -236,7 +236,9 @@ impl Raw {
         if self.cores.len() > 1 {
             return Err(value("cores", "names several CPUs: this version runs one core a node".into()));
         }
-        if self.segment_bytes < 1 << 20 || self.segment_bytes > 1 << 30 || self.segment_bytes % (1 << 20) != 0
+        if self.segment_bytes < 1 << 20
+            || self.segment_bytes > 1 << 30
+            || !self.segment_bytes.is_multiple_of(1 << 20)
         {
             let why =
                 format!("is {}: it must be a multiple of 1 MiB, from 1 MiB to 1 GiB", self.segment_bytes);

@@ -23,8 +23,7 @@ impl Core {
     pub(super) fn take_frames(&mut self, id: ConnId, chunk: Chunk, now: Time) {
         let mut frames = Frames::new(chunk.bytes());
         let mut held_back = false;
-        loop {
-            let Some(conn) = self.sockets.get(id) else { break };
+        while let Some(conn) = self.sockets.get(id) {
             if conn.role == Role::Client && !self.sockets.has_room(id) {
                 held_back = true;
                 break;

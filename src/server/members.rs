@@ -33,10 +33,7 @@ impl Members {
         let formation =
             Formation::new(identity.node, identity.incarnation, &identity.voters, &boot.value().members);
         let mut members = Members { identity, boot, formation, storing: None, boots: BTreeMap::new() };
-        let op = match members.formation.alone() {
-            Some(all) => Some(members.store(all)),
-            None => None,
-        };
+        let op = members.formation.alone().map(|all| members.store(all));
         (members, op)
     }
 

@@ -5,6 +5,7 @@
 mod hosts;
 mod kill;
 mod lock;
+mod readme;
 mod seccomp;
 mod support;
 mod tour;

@@ -28,7 +28,7 @@ struct Node {
 fn identity() -> Identity {
     Identity {
         cluster: ClusterId(7),
-        cluster_name: Name::new("test").unwrap(),
+        cluster_name: Name::new("test").expect("a valid test value"),
         node: NodeId(1),
         incarnation: Incarnation(9),
         shards: 1,
@@ -38,13 +38,13 @@ fn identity() -> Identity {
 }
 
 fn boot(identity: &Identity, disk: &SimDisk, seed: u64, now: Time, log_bytes_max: u64) -> Shard {
-    let recovered = recover_shard(disk, identity, SHARD).unwrap();
+    let recovered = recover_shard(disk, identity, SHARD).expect("a valid test value");
     let raft = palisade_raft_config(identity);
     let mut wal = WalConfig::new(identity, SHARD, seed);
     wal.segment_bytes = 128 * 1024;
     let mut config = ShardConfig::new(identity.node, raft, wal, identity.limits);
     config.log_bytes_max = log_bytes_max;
-    Shard::new(config, recovered, seed, now).unwrap()
+    Shard::new(config, recovered, seed, now).expect("a valid test value")
 }
 
 fn palisade_raft_config(identity: &Identity) -> palisade_raft::Config {
@@ -161,7 +161,7 @@ impl Node {
 }
 
 fn acquire(session: SessionId, ticket: u64, key: &str, wait: Wait) -> Request {
-    let key = Key::new(key).unwrap();
+    let key = Key::new(key).expect("a valid test value");
     Request::Acquire { session, ticket: Ticket(ticket), key, class: Class::Advisory, resource: None, wait }
 }
 
@@ -304,6 +304,9 @@ fn a_full_log_refuses_what_grows_and_lets_pass_what_frees() {
     };
     assert!(matches!(refusal, Refusal::QuotaExceeded { limit: 131_072, .. }), "{refusal:?}");
     assert_eq!(node.ask(Request::Renew { sessions: vec![session] }), Reply::Renewed { refused: Vec::new() });
-    assert!(matches!(node.ask(Request::Describe { key: Key::new("k").unwrap() }), Reply::Described { .. }));
+    assert!(matches!(
+        node.ask(Request::Describe { key: Key::new("k").expect("a valid test value") }),
+        Reply::Described { .. }
+    ));
     assert_eq!(node.ask(Request::CloseSession { session }), Reply::SessionClosed { session });
 }

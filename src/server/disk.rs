@@ -83,7 +83,9 @@ impl Shared {
             }
             DiskOp::Write { file, parts, .. } => {
                 self.write(file, parts).await?;
-                self.metrics.log_batches.one();
+                if is_segment(file) {
+                    self.metrics.log_batches.one();
+                }
                 self.metrics.sync_ns.add(palisade_types::time::nanos(clock::now().since(start)));
             }
             DiskOp::Truncate { file, len, .. } => {
@@ -113,7 +115,7 @@ impl Shared {
         const SEGMENTS_KEPT: usize = 3;
         let mut files = self.files.borrow_mut();
         files.insert(file.to_owned(), Rc::clone(open));
-        let mut segments: Vec<String> = files.keys().filter(|f| f.contains("/wal-")).cloned().collect();
+        let mut segments: Vec<String> = files.keys().filter(|f| is_segment(f)).cloned().collect();
         // Their numbers are padded: the order of the names is that of the numbers.
         segments.sort();
         let surplus = segments.len().saturating_sub(SEGMENTS_KEPT);
@@ -176,6 +178,11 @@ impl Shared {
         self.metrics.syncs.one();
         Ok(())
     }
+}
+
+/// Whether a file is a segment of a log, and no slots file.
+fn is_segment(file: &str) -> bool {
+    file.contains("/wal-")
 }
 
 /// A part's buffers, one behind the other in memory that O_DIRECT takes.

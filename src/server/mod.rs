@@ -22,6 +22,8 @@ mod metrics;
 mod peers;
 mod sockets;
 mod sys;
+#[cfg(test)]
+mod tests;
 mod watchdog;
 
 use std::collections::BTreeMap;
@@ -172,6 +174,21 @@ pub fn serve(dir: &Path, options: &ServeOptions) -> Result<(), ServeError> {
     admin_address.set_port(config.listen.port() + ADMIN_PORT_OFFSET);
     let admin_listener = listen(admin_address)?;
 
+    let (parts, view) = prepare(dir, &config, identity, connections, listener)?;
+    // A list of cores; there is one for now, pinned if the configuration names its CPU.
+    let result = run_cores(vec![(parts, view, config.cores.first().copied())], admin_listener);
+    drop(lock);
+    result
+}
+
+/// Counts the boot, recovers the log, and puts together what a core is built from.
+fn prepare(
+    dir: &Path,
+    config: &Config,
+    identity: Identity,
+    connections: usize,
+    listener: TcpListener,
+) -> Result<(CoreParts, CoreView), ServeError> {
     let boot = directory::raise_boot(dir, &identity)?;
     let recovered = recover(dir, &identity)?;
     tracing::info!(
@@ -187,13 +204,14 @@ pub fn serve(dir: &Path, options: &ServeOptions) -> Result<(), ServeError> {
     let (sender, receiver) = async_channel::bounded(256);
     let view = CoreView { outside: sender.clone(), metrics: Arc::default(), heartbeat: Arc::default() };
     let parts = CoreParts {
-        dir: dir.to_owned(),
-        shard: shard_config(&config, &members)?,
+        // glommio opens directories by absolute names only.
+        dir: dir.canonicalize().map_err(directory::failed(dir, "resolve"))?,
+        shard: shard_config(config, &members)?,
         seed: random_u64()?,
         store,
         recovered,
-        settings: settings(&config),
-        peers: others(&config, members.identity().node),
+        settings: settings(config),
+        peers: others(config, members.identity().node),
         members,
         listener,
         limits: SocketLimits {
@@ -205,10 +223,7 @@ pub fn serve(dir: &Path, options: &ServeOptions) -> Result<(), ServeError> {
         metrics: Arc::clone(&view.metrics),
         outside: (sender, receiver),
     };
-    // A list of cores; today of one, pinned if the configuration names its CPU.
-    let result = run_cores(vec![(parts, view, config.cores.first().copied())], admin_listener);
-    drop(lock);
-    result
+    Ok((parts, view))
 }
 
 fn check_members(dir: &Path, config: &Config, identity: &Identity) -> Result<(), ServeError> {

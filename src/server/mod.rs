@@ -175,7 +175,7 @@ pub fn serve(dir: &Path, options: &ServeOptions) -> Result<(), ServeError> {
     let admin_listener = listen(admin_address)?;
 
     let (parts, view) = prepare(dir, &config, identity, connections, listener)?;
-    // A list of cores; there is one for now, pinned if the configuration names its CPU.
+    // A list of cores, of one; pinned if the configuration names its CPU.
     let result = run_cores(vec![(parts, view, config.cores.first().copied())], admin_listener);
     drop(lock);
     result

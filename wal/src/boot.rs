@@ -16,8 +16,8 @@ pub const BOOT_FILE: &str = "BOOT";
 pub struct BootRecord {
     /// How often the node has started. Every start raises it durably before anything is sent.
     pub boots: u64,
-    /// The incarnations of the members met so far, by rising id, this node left out. Once all
-    /// initial members are in, the node may vote, and accepts only these.
+    /// The incarnations of all initial members, by rising id, this node included; empty until all have
+    /// met. With them stored the node may vote, and accepts only these.
     pub members: Vec<(NodeId, Incarnation)>,
 }
 

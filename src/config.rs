@@ -15,7 +15,7 @@ pub const FILE: &str = "palisade.toml";
 /// The administration port is the client port plus this.
 pub const ADMIN_PORT_OFFSET: u16 = 100;
 
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 16] = [
     "listen",
     "peers",
     "cores",
@@ -30,6 +30,8 @@ const KEYS: [&str; 14] = [
     "inflight_max",
     "hello_timeout_ms",
     "clients_per_turn",
+    "batch_gap_us",
+    "batch_commands",
 ];
 
 /// Why a configuration is refused. Each names the file.
@@ -125,6 +127,10 @@ pub struct Config {
     pub hello_timeout: Duration,
     /// Sockets served in one turn of the loop: the knob between latency of the log and throughput.
     pub clients_per_turn: usize,
+    /// Under load a batch is sealed so long after the one before, or …
+    pub batch_gap: Duration,
+    /// … once it holds so many commands, whichever comes first. At light load it is sealed at once.
+    pub batch_commands: u32,
 }
 
 #[derive(Deserialize)]
@@ -144,6 +150,8 @@ struct Raw {
     inflight_max: usize,
     hello_timeout_ms: u64,
     clients_per_turn: usize,
+    batch_gap_us: u64,
+    batch_commands: usize,
 }
 
 impl Default for Raw {
@@ -163,6 +171,8 @@ impl Default for Raw {
             inflight_max: 1_024,
             hello_timeout_ms: 5_000,
             clients_per_turn: 48,
+            batch_gap_us: 1_000,
+            batch_commands: 256,
         }
     }
 }
@@ -259,6 +269,7 @@ impl Raw {
             ("connections_max", self.connections_max, 1_000_000),
             ("inflight_max", self.inflight_max, 65_536),
             ("clients_per_turn", self.clients_per_turn, 1_024),
+            ("batch_commands", self.batch_commands, palisade_types::block::COMMANDS_MAX),
         ] {
             if n == 0 || n > max {
                 return Err(value(key, format!("is {n}: it must lie in 1 to {max}")));
@@ -266,6 +277,9 @@ impl Raw {
         }
         if !(10..=600_000).contains(&self.hello_timeout_ms) {
             return Err(value("hello_timeout_ms", "must lie in 10 to 600000".into()));
+        }
+        if self.batch_gap_us > 100_000 {
+            return Err(value("batch_gap_us", "must lie in 0 to 100000".into()));
         }
         Ok(Config {
             listen,
@@ -282,6 +296,9 @@ impl Raw {
             inflight_max: self.inflight_max,
             hello_timeout: Duration::from_millis(self.hello_timeout_ms),
             clients_per_turn: self.clients_per_turn,
+            batch_gap: Duration::from_micros(self.batch_gap_us),
+            // Bounded above.
+            batch_commands: self.batch_commands as u32,
         })
     }
 }
@@ -335,6 +352,9 @@ pub fn template(listen: SocketAddr, insecure: bool, peers: &BTreeMap<NodeId, Str
     line(format_args!("# inflight_max = {}", d.inflight_max));
     line(format_args!("# hello_timeout_ms = {}", d.hello_timeout_ms));
     line(format_args!("# clients_per_turn = {}", d.clients_per_turn));
+    line(format_args!("# Under load a batch of the log closes after so long or with so many commands: latency against CPU."));
+    line(format_args!("# batch_gap_us = {}", d.batch_gap_us));
+    line(format_args!("# batch_commands = {}", d.batch_commands));
     line(format_args!(""));
     line(format_args!("# Where each member is reached, this node included."));
     line(format_args!("[peers]"));

@@ -55,8 +55,9 @@ const LAYERS: &[Layer] = &[
         name: "palisade-bench",
         dir: "bench",
         pure: false,
-        imports: &["palisade-types", "palisade-wire", "palisade-client-core", "palisade-client"],
+        imports: &["palisade", "palisade-types", "palisade-wire", "palisade-tuning"],
     },
+    Layer { name: "palisade-tuning", dir: "tuning", pure: false, imports: &[] },
     Layer {
         name: "palisade",
         dir: ".",
@@ -68,6 +69,7 @@ const LAYERS: &[Layer] = &[
             "palisade-wire",
             "palisade-shard",
             "palisade-client",
+            "palisade-tuning",
         ],
     },
 ];

@@ -1,16 +1,40 @@
-//! `palisade-bench`: load against a running cluster.
+//! `palisade-bench`: load against a Palisade cluster, and what the machine can do at most.
 //!
-//! One thread a connection, blocking sockets: a thread reads whatever has arrived, answers all of it
-//! with the next requests, and writes them in one call, so that the generator costs little of the
+//! The generator is one thread around one epoll set: it reads all that has arrived on a connection,
+//! answers it with the next requests, and writes those in one call, so that it costs little of the
 //! machine it shares with the servers.
 
-mod connection;
-mod cycle;
+mod choice;
+mod cluster;
+mod compare;
+mod echo;
+mod error;
+mod fleet;
+mod forms;
+mod glance;
+mod hello;
+mod host;
+mod ledger;
+mod load;
+mod observer;
+mod options;
+mod pace;
+#[cfg(feature = "peers")]
+mod peers;
+mod poller;
+mod report;
+mod scrape;
+mod sys;
+mod work;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
+
+use compare::CompareOptions;
+use echo::EchoOptions;
+use error::BenchError;
+use options::LoadOptions;
 
 /// Load against a Palisade cluster.
 #[derive(Parser)]
@@ -22,61 +46,45 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Acquire and release distinct keys, as fast as the answers come.
-    Load(Load),
-}
-
-/// What `load` does.
-#[derive(Args, Clone)]
-pub(crate) struct Load {
-    /// Nodes to ask for the leader, separated by commas.
-    #[arg(
-        long,
-        env = "PALISADE_ENDPOINTS",
-        value_delimiter = ',',
-        default_value = "127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403"
-    )]
-    pub(crate) endpoints: Vec<String>,
-    /// Sessions, spread over the connections; each has one request under way.
-    #[arg(long, default_value_t = 1000)]
-    pub(crate) sessions: u32,
-    /// Connections to the leader.
-    #[arg(long, default_value_t = 4)]
-    pub(crate) connections: u32,
-    /// Different keys each session goes through.
-    #[arg(long, default_value_t = 8)]
-    pub(crate) keys: u32,
-    /// Seconds before anything is counted.
-    #[arg(long, default_value_t = 2)]
-    pub(crate) warmup: u64,
-    /// Seconds that are counted.
-    #[arg(long, default_value_t = 10)]
-    pub(crate) duration: u64,
-    /// Prints one line of JSON instead of a table.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-impl Load {
-    pub(crate) fn warmup(&self) -> Duration {
-        Duration::from_secs(self.warmup)
-    }
-
-    pub(crate) fn duration(&self) -> Duration {
-        Duration::from_secs(self.duration)
-    }
+    /// Puts a cluster under load and says what it did.
+    Load(LoadOptions),
+    /// Measures Palisade and its peers beside each other on this machine.
+    Compare(CompareOptions),
+    /// Puts a server under load that does nothing but answer.
+    Echo(EchoOptions),
 }
 
 fn main() -> ExitCode {
-    let Command::Load(load) = Cli::parse().command;
-    match cycle::run(&load) {
-        Ok(report) => {
-            println!("{}", if load.json { report.json() } else { report.table() });
-            ExitCode::SUCCESS
-        }
+    let done = match Cli::parse().command {
+        Command::Load(options) => load(&options),
+        Command::Compare(options) => compare::run(&options),
+        Command::Echo(options) => echo(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("palisade-bench: {error}");
-            ExitCode::FAILURE
+            error.exit_code()
         }
     }
+}
+
+fn load(options: &LoadOptions) -> Result<(), BenchError> {
+    let report = load::run(options)?;
+    if let Some(path) = &options.histogram {
+        report.write_histogram(path)?;
+    }
+    println!("{}", if options.json { report.json() } else { report.table() });
+    if options.survive {
+        // Not on stdout: with --json that is one line, whatever the options.
+        eprintln!("ledger clean: {} grants", report.grants_judged);
+    }
+    Ok(())
+}
+
+fn echo(options: &EchoOptions) -> Result<(), BenchError> {
+    if let Some(report) = echo::run(options)? {
+        println!("{}", report.text());
+    }
+    Ok(())
 }

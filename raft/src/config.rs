@@ -31,7 +31,7 @@ pub struct Config {
     pub inflight_bytes_max: usize,
     /// The most bytes of blocks in one Append message; a larger block travels alone. Default 512 KiB.
     pub append_bytes_max: usize,
-    /// The most committed blocks handed out in one [`crate::Ready`]. Default 64.
+    /// The most committed blocks handed out in one [`crate::Ready`]. Default 4.
     pub committed_blocks_max: usize,
     /// A leader whose disk has not finished a persist for so long steps down, and a node in that
     /// state does not stand. Default 2 s.
@@ -79,7 +79,7 @@ impl Config {
             inflight_messages_max: 64,
             inflight_bytes_max: 8 << 20,
             append_bytes_max: 512 << 10,
-            committed_blocks_max: 64,
+            committed_blocks_max: 4,
             disk_stall: Duration::from_secs(2),
             mutants: Mutants::NONE,
         }

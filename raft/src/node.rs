@@ -197,15 +197,31 @@ impl Raft {
 
     /// Whether [`Raft::take_ready`] has anything to give.
     pub fn has_ready(&self) -> bool {
-        !self.mail.is_empty()
-            || self.delivered < self.commit
-            || self.confirmed.is_some()
-            || self.told != self.standing()
-            || self.must_persist()
+        self.delivered < self.commit || self.has_urgent()
+    }
+
+    /// Whether [`Raft::take_urgent`] has anything to give.
+    pub fn has_urgent(&self) -> bool {
+        !self.mail.is_empty() || self.confirmed.is_some() || self.told != self.standing() || self.must_persist()
     }
 
     /// Hands out the work that has gathered.
     pub fn take_ready(&mut self) -> Ready {
+        let committed = self.deliver();
+        Ready { committed, ..self.take_others() }
+    }
+
+    /// Hands out what others wait for, messages and persists, and leaves committed blocks for later:
+    /// applying them can go on while disks and networks work. Only before a change of role they come
+    /// along, so that a leader that steps down has given the answers it could.
+    pub fn take_urgent(&mut self) -> Ready {
+        if self.told != self.standing() {
+            return self.take_ready();
+        }
+        self.take_others()
+    }
+
+    fn take_others(&mut self) -> Ready {
         let standing = self.standing();
         let role_change = (self.told != standing).then_some(standing);
         self.told = standing;
@@ -213,7 +229,7 @@ impl Raft {
         Ready {
             messages: self.mail.take(),
             persist,
-            committed: self.deliver(),
+            committed: Vec::new(),
             confirmed: take(&mut self.confirmed),
             role_change,
         }
@@ -222,6 +238,21 @@ impl Raft {
     /// The blocks of the log in memory that end after this index, in order. For checkers.
     pub fn blocks_after(&self, index: LogIndex) -> impl Iterator<Item = &Block> {
         self.log.after(index)
+    }
+
+    /// Committed, as far as this node knows.
+    pub fn commit(&self) -> LogIndex {
+        self.commit
+    }
+
+    /// The own disk holds the log up to here.
+    pub fn durable(&self) -> LogIndex {
+        self.ledger.log_durable()
+    }
+
+    /// The leader of the present term, if known.
+    pub fn leader(&self) -> Option<NodeId> {
+        self.leader
     }
 
     /// What can be seen from outside.

@@ -60,6 +60,17 @@ pub(crate) enum Verb {
     Sessions(SessionsArgs),
     /// Ask each endpoint what it says of itself.
     Status,
+    /// Examine this host before a node runs on it: status 1, and what to change, when it should not.
+    Doctor(DoctorArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// Where a node's data lies or will lie [default: where `dev` keeps its nodes].
+    pub(crate) dir: Option<PathBuf>,
+    /// Leave out the measurement of the disk.
+    #[arg(long)]
+    pub(crate) quick: bool,
 }
 
 #[derive(Args, Debug)]

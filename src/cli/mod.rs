@@ -5,6 +5,7 @@ mod child;
 mod connect;
 mod dev;
 mod dev_dir;
+mod doctor;
 mod exit;
 mod lock;
 mod node;
@@ -47,6 +48,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
         // The server brings its own executor and its own log set-up.
         Verb::Serve(args) => node::serve(&global, &args),
         Verb::Format(args) => node::format(&global, &args),
+        Verb::Doctor(args) => doctor::run(&global, &args),
         verb => {
             connect::start_log(&global);
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -62,7 +64,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
                     Verb::Locks(args) => reads::locks(&global, &args).await,
                     Verb::Sessions(args) => reads::sessions(&global, &args).await,
                     Verb::Status => reads::status(&global).await,
-                    Verb::Serve(_) | Verb::Format(_) => unreachable!("answered above"),
+                    Verb::Serve(_) | Verb::Format(_) | Verb::Doctor(_) => unreachable!("answered above"),
                 }
             });
             // A name look-up may still sit in a thread of the runtime; nobody waits for it.

@@ -61,6 +61,7 @@ impl Core {
             return;
         }
         self.published = now;
+        self.stages.publish(now, &self.metrics);
         self.metrics.connections.set(self.sockets.len() as u64);
         let Some(shard) = &self.shard else { return };
         let counters = shard.counters();

@@ -22,6 +22,7 @@ use super::members::Members;
 use super::metrics::Metrics;
 use super::peers::Peers;
 use super::sockets::{Ready, Sockets};
+use super::stages::Stages;
 use super::sys::Epoll;
 use super::{fatal, inbox};
 use crate::clock;
@@ -30,6 +31,10 @@ use crate::clock;
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
 /// A loop that did not run for so long was held up.
 const PAUSE: Duration = Duration::from_millis(200);
+/// Looks at the sockets in one turn of the loop …
+const LOOKS_PER_TURN: usize = 2;
+/// … if fewer than this were ready at the first.
+const FEW_READY: usize = 16;
 /// Turns of the sockets after a pause, at most: others wait too.
 const DRAIN_TURNS_MAX: usize = 1_000;
 
@@ -71,6 +76,7 @@ pub(crate) struct Core {
     pub(super) disk: Disk,
     pub(super) settings: Settings,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) stages: Stages,
     pub(super) scratch: Vec<u8>,
     inbox: Rc<Inbox>,
     ready: Vec<Ready>,
@@ -110,6 +116,7 @@ impl Core {
             disk,
             settings: parts.settings,
             metrics: parts.metrics,
+            stages: Stages::new(clock::now()),
             scratch: Vec::new(),
             inbox,
             ready: Vec::new(),
@@ -147,8 +154,11 @@ impl Core {
             if let Some(shard) = &mut self.shard {
                 shard.finish_turn(now, &mut self.actions);
             }
+            let replies = self.actions.replies.len() + self.actions.pushes.len();
+            let decided = self.stages.take(now, &mut self.actions.passed);
             self.perform();
             self.sockets.flush();
+            self.stages.replied(decided, replies);
             self.bury_closed(now);
             self.publish(now);
             if self.may_end(now) {
@@ -249,13 +259,17 @@ impl Core {
         }
     }
 
-    /// One turn of the sockets; after a pause of this process as many as it takes to read all that
-    /// arrived meanwhile, so that no renewal that is already here is taken for silence.
+    /// One turn of the sockets, and a second look when the first found few: what arrived meanwhile
+    /// shares the block, and so the sync, of what it found. After a pause of this process as many
+    /// turns as it takes to read all that arrived, so that no renewal that is already here is taken
+    /// for silence.
     fn drain_sockets(&mut self, now: Time) -> Result<(), CoreError> {
         let paused = now.since(self.turned) > PAUSE;
-        let turns = if paused { DRAIN_TURNS_MAX } else { 1 };
-        for _ in 0..turns {
-            if !self.work_sockets(now)? {
+        let turns = if paused { DRAIN_TURNS_MAX } else { LOOKS_PER_TURN };
+        for turn in 1..=turns {
+            let worked = self.work_sockets(now)?;
+            let again = if paused { worked.more } else { (1..FEW_READY).contains(&worked.ready) };
+            if !again || turn == turns {
                 break;
             }
         }
@@ -263,8 +277,8 @@ impl Core {
         Ok(())
     }
 
-    /// Works the sockets that are ready, a bounded number; returns whether there may be more to read.
-    fn work_sockets(&mut self, now: Time) -> Result<bool, CoreError> {
+    /// Works the sockets that are ready, a bounded number.
+    fn work_sockets(&mut self, now: Time) -> Result<Worked, CoreError> {
         let mut ready = std::mem::take(&mut self.ready);
         ready.clear();
         let mut more = self.sockets.ready(&mut ready)?;
@@ -275,13 +289,14 @@ impl Core {
                 Ready::Conn { id, read, write } => more |= self.work_conn(id, read, write, now),
             }
         }
+        let found = ready.len();
         self.ready = ready;
         for id in self.sockets.take_resumable() {
             if let Some(chunk) = self.sockets.held(id) {
                 self.take_frames(id, chunk, now);
             }
         }
-        Ok(more)
+        Ok(Worked { ready: found, more })
     }
 
     /// Returns whether there may be more to read.
@@ -379,6 +394,14 @@ impl Core {
             linked: self.peers.linked(),
         }
     }
+}
+
+/// What a look at the sockets found.
+struct Worked {
+    /// How many were ready.
+    ready: usize,
+    /// There may be more to read.
+    more: bool,
 }
 
 /// A way to make the next sleep end at once, through the rings and not around them: a socket that

@@ -9,6 +9,8 @@ macro_rules! metrics {
         #[derive(Debug, Default)]
         pub(crate) struct Metrics {
             $($(#[doc = $doc])* pub(crate) $field: Metric,)*
+            /// Where an operation spends its time.
+            pub(crate) stages: [StageMetrics; STAGES.len()],
         }
 
         impl Metrics {
@@ -21,6 +23,7 @@ macro_rules! metrics {
                         let _ = writeln!(out, "{}{{core=\"{core}\"}} {}", $name, metrics.$field.get());
                     }
                 )*
+                render_stages(cores, out);
             }
         }
     };
@@ -97,6 +100,39 @@ metrics! {
     keys, "gauge", "palisade_keys";
     /// Bytes of the log.
     log_bytes, "gauge", "palisade_log_bytes";
+}
+
+/// The stages of an operation, in order.
+pub(crate) const STAGES: [&str; 5] = ["queue", "disk", "replicate", "apply", "reply"];
+/// The quantiles of a stage that are published.
+pub(crate) const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
+
+/// One stage, as it was in the last seconds.
+#[derive(Debug, Default)]
+pub(crate) struct StageMetrics {
+    /// In microseconds, one for each of [`QUANTILES`].
+    pub(crate) quantiles: [Metric; QUANTILES.len()],
+    /// Microseconds of all operations since the start, summed.
+    pub(crate) sum: Metric,
+    /// Operations since the start.
+    pub(crate) count: Metric,
+}
+
+const STAGE_NAME: &str = "palisade_stage_microseconds";
+
+fn render_stages(cores: &[std::sync::Arc<Metrics>], out: &mut String) {
+    header(out, STAGE_NAME, "summary", "Time of operations in each stage of a leader; quantiles of the last ten seconds.");
+    for (core, metrics) in cores.iter().enumerate() {
+        for (stage, numbers) in STAGES.iter().zip(&metrics.stages) {
+            let labels = format!("core=\"{core}\",stage=\"{stage}\"");
+            // Writing to a String cannot fail.
+            for (quantile, value) in QUANTILES.iter().zip(&numbers.quantiles) {
+                let _ = writeln!(out, "{STAGE_NAME}{{{labels},quantile=\"{quantile}\"}} {}", value.get());
+            }
+            let _ = writeln!(out, "{STAGE_NAME}_sum{{{labels}}} {}", numbers.sum.get());
+            let _ = writeln!(out, "{STAGE_NAME}_count{{{labels}}} {}", numbers.count.get());
+        }
+    }
 }
 
 /// One number. Relaxed: each stands for itself.

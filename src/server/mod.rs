@@ -13,6 +13,7 @@ mod conn;
 mod core;
 pub mod directory;
 mod disk;
+pub mod echo;
 mod frames;
 mod host;
 mod inbox;
@@ -21,6 +22,7 @@ mod members;
 mod metrics;
 mod peers;
 mod sockets;
+mod stages;
 mod sys;
 #[cfg(test)]
 mod tests;
@@ -273,6 +275,8 @@ fn shard_config(config: &Config, members: &Members) -> Result<ShardConfig, Serve
     shard.hash_seed = random_u64()?;
     shard.boot = members.boot();
     shard.log_bytes_max = config.log_bytes_max;
+    shard.block_gap = config.batch_gap;
+    shard.block_commands = config.batch_commands;
     Ok(shard)
 }
 

@@ -2,6 +2,7 @@
 //! directories of its own, waits for what it expects with a deadline, and leaves no process behind.
 //! Clusters run one at a time: several on two cores would test the scheduler.
 
+mod doctor;
 mod hosts;
 mod kill;
 mod lock;

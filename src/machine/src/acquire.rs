@@ -2,51 +2,49 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use palisade_types::limits::TICKET_RANGES_MAX;
-use palisade_types::{
-    Class, Epoch, HolderInfo, Key, Mutant, Name, Outcome, Refusal, Reply, SessionId, Ticket, TransitionKind,
-};
+use palisade_types::{Class, Epoch, Fence, HolderInfo, Mutant, Outcome, Refusal, Reply, SessionId, Ticket};
 
 use crate::claims::{Claim, State};
-use crate::locks::Happened;
-use crate::machine::{Applied, Machine, Wish};
+use crate::machine::{Applied, Effect, Machine, Wanted, Wish, fence};
 use crate::slab::{NONE, Slot};
 use crate::tickets::TICKET_MAX;
 
-const CHECKED: &str = "the name was checked when the command was decoded";
-
 impl Machine {
-    /// The answer to an acquire. The order of the questions is part of the replicated behaviour.
+    /// Answers an acquire. The order of the questions is part of the replicated behaviour.
     pub(crate) fn acquire(
         &mut self,
         at: Applied,
         session: SessionId,
         ticket: Ticket,
-        wish: Wish<'_>,
-    ) -> Reply {
-        let Some(owner) = self.find_session(session) else { return self.not_live(session) };
+        wish: Wish,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(owner) = self.find_session(session) else {
+            return effects.push(Effect::Reply(self.not_live(session)));
+        };
         if ticket.0 == 0 || ticket > TICKET_MAX {
-            return bad_ticket();
+            return effects.push(Effect::Reply(bad_ticket()));
         }
         let record = &self.sessions.records[owner];
-        if let Some(claim) = record.claim(ticket) {
-            return self.repeat_acquire(at, session, ticket, claim, wish);
+        if let Some(claim) = record.open.find(ticket) {
+            let reply = self.repeat_acquire(at, session, ticket, claim, &wish);
+            return effects.push(Effect::Reply(reply));
         }
         if record.tickets.is_finished(ticket) {
             let outcome = record.tickets.outcome(ticket);
-            return Reply::Refused(Refusal::TicketFinished { ticket, outcome });
+            return effects.push(Effect::Reply(Reply::Refused(Refusal::TicketFinished { ticket, outcome })));
         }
         if record.tickets.count() + record.open.len() >= TICKET_RANGES_MAX {
-            return tickets_full();
+            return effects.push(Effect::Reply(tickets_full()));
         }
-        match self.claim_key(at, owner, ticket, wish) {
-            Ok(reply) => reply,
-            Err((outcome, reply)) => {
-                self.sessions.records[owner].tickets.finish(ticket, outcome);
-                reply
-            }
+        if let Some((outcome, reply)) = self.refusal(at, owner, ticket, &wish) {
+            self.sessions.records[owner].tickets.finish(ticket, outcome);
+            return effects.push(Effect::Reply(reply));
         }
+        effects.push(Effect::Reply(self.claim_key(at, session, owner, ticket, wish)));
     }
 
     /// An acquire whose ticket is open gets its answer again, if it is the same acquire.
@@ -56,14 +54,13 @@ impl Machine {
         session: SessionId,
         ticket: Ticket,
         claim: Slot,
-        wish: Wish<'_>,
+        wish: &Wish,
     ) -> Reply {
         let record = &self.claims.records[claim];
-        let lock = &self.locks.records[record.lock];
-        let same = *lock.key == *wish.key
-            && lock.class == wish.class
+        let same = matches!(wish.key, Wanted::Known(lock) if lock == record.lock)
+            && self.locks.records[record.lock].class == wish.class
             && record.wait == wish.wait
-            && record.resource.as_deref() == wish.resource;
+            && record.resource == wish.resource;
         if !same {
             return Reply::Refused(Refusal::TicketMismatch { ticket });
         }
@@ -74,54 +71,57 @@ impl Machine {
         Reply::Queued { session, ticket, place, holder: self.holder_box(record.lock, at.clock_ms) }
     }
 
-    /// A new claim. An error finishes its ticket.
-    fn claim_key(
-        &mut self,
-        at: Applied,
-        owner: Slot,
-        ticket: Ticket,
-        wish: Wish<'_>,
-    ) -> Result<Reply, (Outcome, Reply)> {
-        let refuse = |refusal| Err((Outcome::Refused, Reply::Refused(refusal)));
-        let session = self.id(self.sessions.records[owner].opened);
+    /// Why a new claim gets neither its key nor a place in the queue, and how that finishes its ticket.
+    fn refusal(&self, at: Applied, owner: Slot, ticket: Ticket, wish: &Wish) -> Option<(Outcome, Reply)> {
+        let refuse = |refusal| Some((Outcome::Refused, Reply::Refused(refusal)));
         if wish.class == Class::Fenced && wish.resource.is_none() {
             return refuse(Refusal::BadRequest { reason: "a fenced claim names its resource".into() });
         }
-        let found = self.locks.find(wish.key);
-        let known = found.map(|slot| &self.locks.records[slot]);
-        if let Some(lock) = known.filter(|lock| lock.class != wish.class) {
+        let Wanted::Known(slot) = wish.key else { return self.over_limit(owner, None).and_then(refuse) };
+        let lock = &self.locks.records[slot];
+        if lock.class != wish.class {
             return refuse(Refusal::ClassMismatch { has: lock.class });
         }
-        let waiting = known.map_or(0, |lock| lock.queue.len);
-        let is_held = known.is_some_and(|lock| lock.holder != NONE);
-        if let (Some(slot), true, false) = (found, is_held, wish.wait) {
-            let holder = self.holder_box(slot, at.clock_ms);
-            return Err((Outcome::Denied, Reply::Denied { session, ticket, waiting, holder }));
+        if lock.holder == NONE {
+            return self.over_limit(owner, None).and_then(refuse);
         }
-        if let Some(refusal) = self.over_limit(owner, is_held, waiting) {
-            return refuse(refusal);
+        if wish.wait {
+            return self.over_limit(owner, Some(lock.queue.len)).and_then(refuse);
         }
-        let lock = match found {
-            Some(slot) => slot,
-            None => self.locks.create(Key::new(wish.key).expect(CHECKED), wish.class),
-        };
-        let resource = self.share_resource(lock, wish.resource);
-        let claim = self.claims.records.insert(Claim::new(owner, lock, ticket, wish.wait, resource));
-        self.sessions.records[owner].add_claim(ticket, claim);
-        if is_held {
-            self.claims.records[claim].since_ms = at.clock_ms;
-            let place = self.join_queue(lock, claim);
-            return Ok(Reply::Queued { session, ticket, place, holder: self.holder_box(lock, at.clock_ms) });
-        }
-        if found.is_some() {
-            self.locks.wake(lock);
-        }
-        self.grant(at, lock, claim);
-        Ok(Reply::Granted { session, ticket, fence: self.fence(claim) })
+        let session = self.id(self.sessions.records[owner].opened);
+        let holder = self.holder_box(slot, at.clock_ms);
+        Some((Outcome::Denied, Reply::Denied { session, ticket, waiting: lock.queue.len, holder }))
     }
 
-    /// Which limit forbids one more claim, if any does.
-    fn over_limit(&self, owner: Slot, queues: bool, waiting: u32) -> Option<Refusal> {
+    /// A new claim that nothing speaks against: it is granted or queued.
+    fn claim_key(
+        &mut self,
+        at: Applied,
+        session: SessionId,
+        owner: Slot,
+        ticket: Ticket,
+        wish: Wish,
+    ) -> Reply {
+        let Wish { key, class, resource, wait } = wish;
+        let (lock, is_known) = match key {
+            Wanted::Known(lock) => (lock, true),
+            Wanted::New(key) => (self.locks.create(key, class), false),
+        };
+        let claim = Claim::new(owner, lock, ticket, wait, resource, at.when());
+        let claim = self.claims.records.insert(claim);
+        self.sessions.records[owner].open.add(ticket, claim);
+        if self.locks.records[lock].holder != NONE {
+            let place = self.join_queue(lock, claim);
+            return Reply::Queued { session, ticket, place, holder: self.holder_box(lock, at.clock_ms) };
+        }
+        if is_known {
+            self.locks.wake(lock);
+        }
+        Reply::Granted { session, ticket, fence: self.grant(at, lock, claim) }
+    }
+
+    /// Which limit forbids one more claim, if any does; of one that would join a queue, how many wait.
+    fn over_limit(&self, owner: Slot, queue: Option<u32>) -> Option<Refusal> {
         let quota = |what: &str, limit: u32| {
             Some(Refusal::QuotaExceeded { what: String::from(what), limit: u64::from(limit) })
         };
@@ -133,41 +133,30 @@ impl Machine {
         if self.claims.records.len() >= self.limits.claims as usize {
             return quota("the number of keys held or awaited", self.limits.claims);
         }
-        if queues && waiting >= self.limits.waiters_per_key {
+        if queue.is_some_and(|waiting| waiting >= self.limits.waiters_per_key) {
             return quota("the queue of this key", self.limits.waiters_per_key);
         }
         None
     }
 
-    /// The resource as a name; shared with the key's record when that has the same, as it mostly has.
-    fn share_resource(&self, lock: Slot, resource: Option<&str>) -> Option<Name> {
-        let text = resource?;
-        match &self.locks.cold(lock).resource {
-            Some(known) if **known == *text => Some(known.clone()),
-            _ => Some(Name::new(text).expect(CHECKED)),
-        }
-    }
-
     /// Makes a claim the holder of a key that nobody holds: one epoch higher than the grant before.
-    pub(crate) fn grant(&mut self, at: Applied, lock: Slot, claim: Slot) {
+    /// Returns its fence.
+    pub(crate) fn grant(&mut self, at: Applied, lock: Slot, claim: Slot) -> Fence {
         let record = &mut self.claims.records[claim];
         let owner = &mut self.sessions.records[record.session];
         assert!(owner.is_live() || self.mutants.has(Mutant::B22), "a grant only ever goes to a live session");
-        owner.held += 1;
+        owner.open.held += 1;
         record.state = State::Held;
-        record.since_ms = at.clock_ms;
+        record.since = at.when();
         let held = &mut self.locks.records[lock];
         assert!(held.holder == NONE, "at most one holder");
         assert!(held.epoch < Epoch::MAX, "epochs stay below 2^63");
         held.epoch.0 += 1;
         held.holder = claim;
-        let (epoch, session) = (held.epoch, owner.opened);
-        let cold = self.locks.cold_mut(lock);
-        if cold.resource != record.resource {
-            cold.resource = record.resource.clone();
+        if held.resource != record.resource {
+            held.resource.clone_from(&record.resource);
         }
-        let kind = TransitionKind::Granted;
-        cold.record(Happened { revision: at.index, clock_ms: at.clock_ms, session, epoch, kind });
+        fence(held)
     }
 
     /// Puts a claim at the end of its key's queue and returns its place. A key in the backlog that

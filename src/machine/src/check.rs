@@ -56,7 +56,7 @@ impl Machine {
     fn check_claims(&self) {
         for (slot, claim) in self.claims.records.iter() {
             let session = &self.sessions.records[claim.session];
-            assert_eq!(session.claim(claim.ticket), Some(slot), "S3: a claim is on its session's list");
+            assert_eq!(session.open.find(claim.ticket), Some(slot), "S3: a claim is on its session's list");
             let ending = claim.state == State::Ending;
             assert_eq!(session.is_live(), !ending, "S3: session {} and its claim", session.opened);
         }
@@ -66,16 +66,15 @@ impl Machine {
         let mut listed = 0;
         for (slot, session) in self.sessions.records.iter() {
             let mut held = 0;
-            for pair in session.open.windows(2) {
-                assert!(pair[0].0 < pair[1].0, "open tickets ascend");
-            }
-            for &(ticket, claim) in &session.open {
+            let tickets = session.open.iter().map(|(ticket, _)| ticket);
+            assert!(tickets.is_sorted_by(|a, b| a < b), "open tickets ascend");
+            for (ticket, claim) in session.open.iter() {
                 let claim = &self.claims.records[claim];
                 assert!(claim.session == slot && claim.ticket == ticket, "S3: lists hold one's own claims");
                 assert!(!session.tickets.is_finished(ticket), "S8: a ticket is open or finished");
                 held += u32::from(claim.state != State::Queued);
             }
-            assert_eq!(session.held, held);
+            assert_eq!(session.open.held, held);
             listed += session.open.len();
             if !session.is_live() {
                 assert!(held > 0, "a dead session's record is kept for its keys only");

@@ -8,6 +8,7 @@
 
 use palisade_types::{Name, Ticket};
 
+use crate::locks::When;
 use crate::slab::{NONE, Slab, Slot};
 
 /// The most waiters of one chunk; two neighbours that together fill half of it are merged.
@@ -23,7 +24,8 @@ pub(crate) enum State {
     Ending,
 }
 
-/// One ticket's claim to one key.
+/// One ticket's claim to one key: one cache line.
+#[repr(align(64))]
 pub(crate) struct Claim {
     pub(crate) session: Slot,
     pub(crate) lock: Slot,
@@ -35,8 +37,8 @@ pub(crate) struct Claim {
     pub(crate) prev: Slot,
     pub(crate) next: Slot,
     chunk: Slot,
-    /// The cluster's clock when it was queued or granted.
-    pub(crate) since_ms: u64,
+    /// When it was queued or granted.
+    pub(crate) since: When,
     pub(crate) resource: Option<Name>,
 }
 
@@ -47,6 +49,7 @@ impl Claim {
         ticket: Ticket,
         wait: bool,
         resource: Option<Name>,
+        since: When,
     ) -> Claim {
         Claim {
             session,
@@ -57,11 +60,13 @@ impl Claim {
             prev: NONE,
             next: NONE,
             chunk: NONE,
-            since_ms: 0,
+            since,
             resource,
         }
     }
 }
+
+const _: () = assert!(size_of::<Option<Claim>>() == 64);
 
 /// The ends of a list, and its length.
 #[derive(Clone, Copy, Debug)]
@@ -259,7 +264,7 @@ impl Claims {
 mod tests {
     use super::*;
     use alloc::vec::Vec;
-    use palisade_types::Rng;
+    use palisade_types::{LogIndex, Rng};
 
     #[test]
     fn places_in_a_long_queue_are_those_of_a_plain_vector() {
@@ -268,7 +273,8 @@ mod tests {
         for round in 0..20_000_u64 {
             let growing = round < 6_000 || (11_000..14_000).contains(&round);
             if plain.is_empty() || rng.per_mille(if growing { 850 } else { 300 }) {
-                let claim = claims.records.insert(Claim::new(0, 0, Ticket(round + 1), true, None));
+                let since = When { revision: LogIndex(round), clock_ms: 0 };
+                let claim = claims.records.insert(Claim::new(0, 0, Ticket(round + 1), true, None, since));
                 claims.enqueue(&mut queue, claim);
                 plain.push(claim);
             } else {

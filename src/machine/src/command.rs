@@ -2,7 +2,8 @@
 //!
 //! A command is encoded once, by the leader, into its block. Every replica decodes it again when it
 //! applies it, borrowing the names from the block ([`CommandRef`]), so that an acquire of a known
-//! key allocates nothing.
+//! key allocates nothing; nor are the names of an acquire checked, for the name of a record has been,
+//! and most acquires are of a key that has one.
 //!
 //! ```text
 //! kind u8, then, little-endian, names with a length in two bytes (0: none):
@@ -38,6 +39,7 @@ const FLAG_WAIT: u8 = 2;
 
 const NAME_FIELD_MAX: usize = 2 + NAME_BYTES_MAX;
 const SESSION_BYTES: usize = 12;
+const CLAIM_BYTES: usize = SESSION_BYTES + 8;
 const OPEN_BYTES_MAX: usize = 1 + 16 + 4 + 2 * NAME_FIELD_MAX;
 const ACQUIRE_BYTES_MAX: usize = 1 + SESSION_BYTES + 8 + 1 + 2 * NAME_FIELD_MAX;
 
@@ -102,7 +104,7 @@ pub enum Command {
     },
 }
 
-/// A [`Command`] whose names are borrowed from its bytes.
+/// A [`Command`] whose names are borrowed from its bytes. Those of an acquire are not yet checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandRef<'a> {
     /// See [`Command::OpenSession`].
@@ -136,12 +138,12 @@ pub enum CommandRef<'a> {
         session: SessionId,
         /// The number of the claim.
         ticket: Ticket,
-        /// What is claimed.
-        key: &'a str,
+        /// What is claimed: a name, or not.
+        key: &'a [u8],
         /// What the lock is for.
         class: Class,
-        /// What it protects.
-        resource: Option<&'a str>,
+        /// What it protects: a name, or not.
+        resource: Option<&'a [u8]>,
         /// Whether to stand in the queue.
         wait: bool,
     },
@@ -198,7 +200,8 @@ impl Command {
             }
             Command::Sweep { releases } => CommandRef::Sweep { releases },
             Command::Acquire { session, ticket, ref key, class, ref resource, wait } => {
-                CommandRef::Acquire { session, ticket, key, class, resource: resource.as_deref(), wait }
+                let resource = resource.as_ref().map(|name| name.as_bytes());
+                CommandRef::Acquire { session, ticket, key: key.as_bytes(), class, resource, wait }
             }
             Command::Release { session, ticket } => CommandRef::Release { session, ticket },
             Command::Cancel { session, ticket, timeout } => CommandRef::Cancel { session, ticket, timeout },
@@ -243,8 +246,11 @@ impl<'a> CommandRef<'a> {
                 w.u64(ticket.0);
                 let fenced = if class == Class::Fenced { FLAG_FENCED } else { 0 };
                 w.u8(fenced | if wait { FLAG_WAIT } else { 0 });
-                w.name(key);
-                w.opt_name(resource);
+                w.u16(key.len() as u16);
+                w.0.extend_from_slice(key);
+                let resource = resource.unwrap_or_default();
+                w.u16(resource.len() as u16);
+                w.0.extend_from_slice(resource);
             }
             CommandRef::Release { session, ticket } => {
                 w.u8(RELEASE);
@@ -263,8 +269,22 @@ impl<'a> CommandRef<'a> {
     /// The command of these bytes.
     ///
     /// # Errors
-    /// When they are not exactly one command.
+    /// When they are not exactly one command. The names of an acquire are for the caller to check.
+    #[inline(always)]
     pub fn decode(bytes: &'a [u8]) -> Result<CommandRef<'a>, DecodeError> {
+        // Nearly all commands are of these two kinds; what is rare is kept out of the way.
+        match bytes {
+            [ACQUIRE, rest @ ..] => get_acquire(rest),
+            [RELEASE, claim @ ..] if claim.len() == CLAIM_BYTES => {
+                let (session, ticket) = claim_of(claim.first_chunk().ok_or(DecodeError::Short)?);
+                Ok(CommandRef::Release { session, ticket })
+            }
+            _ => CommandRef::decode_rare(bytes),
+        }
+    }
+
+    #[inline(never)]
+    fn decode_rare(bytes: &'a [u8]) -> Result<CommandRef<'a>, DecodeError> {
         let mut r = Reader::new(bytes);
         let command = match r.u8()? {
             OPEN_SESSION => CommandRef::OpenSession {
@@ -279,17 +299,19 @@ impl<'a> CommandRef<'a> {
                 release_now: r.u32()?,
             },
             SWEEP => CommandRef::Sweep { releases: r.u32()? },
-            ACQUIRE => get_acquire(&mut r)?,
-            RELEASE => CommandRef::Release { session: get_session(&mut r)?, ticket: Ticket(r.u64()?) },
-            CANCEL => CommandRef::Cancel {
-                session: get_session(&mut r)?,
-                ticket: Ticket(r.u64()?),
-                timeout: match r.u8()? {
+            RELEASE => {
+                let (session, ticket) = get_claim(&mut r)?;
+                CommandRef::Release { session, ticket }
+            }
+            CANCEL => {
+                let (session, ticket) = get_claim(&mut r)?;
+                let timeout = match r.u8()? {
                     0 => false,
                     1 => true,
                     other => return Err(DecodeError::Unknown { what: "timeout", value: other.into() }),
-                },
-            },
+                };
+                CommandRef::Cancel { session, ticket, timeout }
+            }
             other => return Err(DecodeError::Unknown { what: "command", value: other.into() }),
         };
         r.finish()?;
@@ -311,9 +333,9 @@ impl<'a> CommandRef<'a> {
             CommandRef::Acquire { session, ticket, key, class, resource, wait } => Command::Acquire {
                 session,
                 ticket,
-                key: Key::new(key)?,
+                key: Key::from_bytes(key)?,
                 class,
-                resource: resource.map(Name::new).transpose()?,
+                resource: resource.map(Name::from_bytes).transpose()?,
                 wait,
             },
             CommandRef::Release { session, ticket } => Command::Release { session, ticket },
@@ -331,6 +353,19 @@ fn get_session(r: &mut Reader<'_>) -> Result<SessionId, DecodeError> {
     Ok(SessionId { shard: ShardId(r.u32()?), opened: LogIndex(r.u64()?) })
 }
 
+fn get_claim(r: &mut Reader<'_>) -> Result<(SessionId, Ticket), DecodeError> {
+    Ok(claim_of(r.take(CLAIM_BYTES)?.first_chunk().ok_or(DecodeError::Short)?))
+}
+
+#[inline]
+fn claim_of(bytes: &[u8; CLAIM_BYTES]) -> (SessionId, Ticket) {
+    let [s0, s1, s2, s3, rest @ ..] = *bytes;
+    let [o0, o1, o2, o3, o4, o5, o6, o7, t0, t1, t2, t3, t4, t5, t6, t7] = rest;
+    let opened = LogIndex(u64::from_le_bytes([o0, o1, o2, o3, o4, o5, o6, o7]));
+    let session = SessionId { shard: ShardId(u32::from_le_bytes([s0, s1, s2, s3])), opened };
+    (session, Ticket(u64::from_le_bytes([t0, t1, t2, t3, t4, t5, t6, t7])))
+}
+
 fn get_cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
     let code = r.u8()?;
     let silent_ms = r.u64()?;
@@ -344,16 +379,33 @@ fn get_cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
     }
 }
 
-fn get_acquire<'a>(r: &mut Reader<'a>) -> Result<CommandRef<'a>, DecodeError> {
-    let session = get_session(r)?;
-    let ticket = Ticket(r.u64()?);
-    let flags = r.u8()?;
+/// An acquire, from behind its kind.
+#[inline(always)]
+fn get_acquire(bytes: &[u8]) -> Result<CommandRef<'_>, DecodeError> {
+    let (claim, rest) = bytes.split_first_chunk().ok_or(DecodeError::Short)?;
+    let (session, ticket) = claim_of(claim);
+    let (&flags, rest) = rest.split_first().ok_or(DecodeError::Short)?;
     if flags & !(FLAG_FENCED | FLAG_WAIT) != 0 {
         return Err(DecodeError::Unknown { what: "flags of an acquire", value: flags.into() });
     }
     let class = if flags & FLAG_FENCED != 0 { Class::Fenced } else { Class::Advisory };
     let wait = flags & FLAG_WAIT != 0;
-    Ok(CommandRef::Acquire { session, ticket, key: r.name_str()?, class, resource: r.opt_name_str()?, wait })
+    let (key, rest) = get_name(rest)?;
+    if key.is_empty() {
+        return Err(DecodeError::Name(NameError::Empty));
+    }
+    let (resource, rest) = get_name(rest)?;
+    if !rest.is_empty() {
+        return Err(DecodeError::Trailing(rest.len()));
+    }
+    let resource = Some(resource).filter(|name| !name.is_empty());
+    Ok(CommandRef::Acquire { session, ticket, key, class, resource, wait })
+}
+
+#[inline]
+fn get_name(bytes: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
+    let (&len, rest) = bytes.split_first_chunk().ok_or(DecodeError::Short)?;
+    rest.split_at_checked(usize::from(u16::from_le_bytes(len))).ok_or(DecodeError::Short)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use palisade_types::hash::Xxh3;
 use palisade_types::{Cause, Class, LogIndex, Name, TransitionKind};
 
 use crate::claims::{List, State};
-use crate::locks::Happened;
+use crate::describe::Happened;
 use crate::machine::Machine;
 use crate::session::Session;
 use crate::slab::{NONE, Slot};
@@ -86,34 +86,34 @@ impl Machine {
     fn digest_session(&self, d: &mut Digest, session: &Session) {
         d.u64(session.opened.0);
         d.u128(session.token.0);
-        d.u64(u64::from(session.ttl_ms));
+        d.u64(u64::from(session.ttl_ms()));
         d.name(session.owner.as_ref());
         d.name(session.incarnation.as_ref());
-        let (low, ranges, outcomes) = session.tickets.parts();
+        let (low, ranges) = session.tickets.ranges();
         d.u64(low);
         d.u64(ranges.len() as u64);
         for &(first, last) in ranges {
             d.u64(first);
             d.u64(last);
         }
-        d.u64(outcomes.len() as u64);
-        for &word in outcomes {
+        d.u64(session.tickets.outcomes().count() as u64);
+        for word in session.tickets.outcomes() {
             d.u64(word);
         }
     }
 
     fn digest_lock(&self, d: &mut Digest, slot: Slot) {
-        let (lock, cold) = (&self.locks.records[slot], self.locks.cold(slot));
+        let lock = &self.locks.records[slot];
         d.name(Some(&lock.key));
         d.u64(lock.epoch.0);
         d.u64(match lock.class {
             Class::Fenced => 1,
             Class::Advisory => 2,
         });
-        d.name(cold.resource.as_ref());
-        d.u64(cold.transitions().count() as u64);
-        for happened in cold.transitions() {
-            d.happened(happened);
+        d.name(lock.resource.as_ref());
+        d.u64(self.transitions(slot).count() as u64);
+        for happened in self.transitions(slot) {
+            d.happened(&happened);
         }
         d.u64(u64::from(lock.holder != NONE));
         if lock.holder != NONE {
@@ -135,10 +135,10 @@ impl Machine {
         d.u64(session.opened.0);
         d.name(session.owner.as_ref());
         d.u64(claim.ticket.0);
-        d.u64(claim.since_ms);
+        d.u64(claim.since.clock_ms);
         d.u64(u64::from(claim.wait) << 1 | u64::from(claim.state == State::Ending));
         d.name(claim.resource.as_ref());
-        if let Some(cause) = session.ended {
+        if let Some(cause) = session.ended() {
             d.cause(cause);
         }
     }

@@ -4,12 +4,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use palisade_types::limits::{RELEASES_PER_ENTRY, TTL_DEFAULT, TTL_MAX, TTL_MIN};
-use palisade_types::{Cause, Mutant, Name, Refusal, Reply, SessionId, SessionToken, TransitionKind};
+use palisade_types::{Cause, Mutant, Name, Refusal, Reply, SessionId, SessionToken, Ticket, TransitionKind};
 
 use crate::claims::State;
 use crate::ended::EndedSession;
 use crate::machine::{Applied, Effect, Machine};
-use crate::session::Session;
+use crate::open::Open;
+use crate::session::{Life, Session};
 use crate::slab::{NONE, Slot};
 use crate::tickets::Tickets;
 
@@ -25,7 +26,7 @@ impl Machine {
     ) {
         if let Some(slot) = self.sessions.find_token(token) {
             let known = &self.sessions.records[slot];
-            return effects.push(Effect::Reply(opened(self.id(known.opened), known.ttl_ms)));
+            return effects.push(Effect::Reply(opened(self.id(known.opened), known.ttl_ms())));
         }
         if let Some(ended) = self.ended.find_token(token) {
             let refusal = Refusal::SessionEnded { session: self.id(ended.opened), cause: ended.cause };
@@ -45,14 +46,12 @@ impl Machine {
             tags.map(|tag| tag.map(|t| Name::new(t).expect("checked when the command was decoded")));
         self.sessions.insert(Session {
             opened: at.index,
-            open: Vec::new(),
-            held: 0,
+            open: Open::default(),
             tickets: Tickets::default(),
-            ttl_ms,
+            life: Life::Live { ttl_ms },
             token,
             owner,
             incarnation,
-            ended: None,
         });
         let session = self.id(at.index);
         effects.push(Effect::Reply(opened(session, ttl_ms)));
@@ -90,23 +89,24 @@ impl Machine {
     /// Takes a dead session out of every queue, before any key is released: one of its own keys
     /// might be what it waits for under another ticket.
     fn withdraw_waits(&mut self, slot: Slot) {
-        let mut open = core::mem::take(&mut self.sessions.records[slot].open);
-        open.retain(|&(_, claim)| {
+        let open = core::mem::take(&mut self.sessions.records[slot].open);
+        let mut kept = Open::default();
+        kept.held = open.held;
+        for (ticket, claim) in open.iter() {
             if self.claims.records[claim].state != State::Queued {
-                return true;
+                kept.add(ticket, claim);
+                continue;
             }
             self.leave_queue(claim);
             self.claims.records.remove(claim);
-            false
-        });
-        self.sessions.records[slot].open = open;
+        }
+        self.sessions.records[slot].open = kept;
     }
 
     /// Releases some of the keys of a session that has just ended; the rest joins the backlog.
     fn let_go(&mut self, at: Applied, slot: Slot, cause: Cause, mut budget: u32, effects: &mut Vec<Effect>) {
-        let held = |&(_, claim): &(_, Slot)| self.claims.records[claim].state == State::Held;
-        let keys: Vec<Slot> =
-            self.sessions.records[slot].open.iter().filter(|c| held(c)).map(|c| c.1).collect();
+        let held = |&(_, claim): &(Ticket, Slot)| self.claims.records[claim].state == State::Held;
+        let keys: Vec<Slot> = self.sessions.records[slot].open.iter().filter(held).map(|c| c.1).collect();
         if self.sessions.records[slot].open.is_empty() {
             self.sessions.records.remove(slot);
             return;
@@ -142,7 +142,7 @@ impl Machine {
             }
             self.claims.unlink(list, claim);
             let owner = &self.sessions.records[self.claims.records[claim].session];
-            let cause = owner.ended.expect("only keys of ended sessions are in the backlog");
+            let cause = owner.ended().expect("only keys of ended sessions are in the backlog");
             self.vacate(at, claim, TransitionKind::SessionEnded(cause), effects);
         }
     }

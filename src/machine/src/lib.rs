@@ -27,9 +27,13 @@
 //! queue (`QuotaExceeded`) has no room · it is granted or queued.
 //!
 //! Layout: `machine` is the way in; `acquire`, `release` and `ending` are the commands; `session`,
-//! `tickets`, `ended`, `locks` and `claims` keep the records; `describe` reads them; `check` and
-//! `digest` go over all of them. With the feature `model` there is also a second, naive machine that
-//! tests compare this one with.
+//! `open`, `tickets`, `ended`, `locks`, `idle` and `claims` keep the records; `describe` reads them;
+//! `warm` fetches them ahead of their use; `check` and `digest` go over all of them. With the feature
+//! `model` there is also a second, naive machine that tests compare this one with.
+//!
+//! Applying a command costs what it waits for memory. So what a command touches is small and stands
+//! together (one cache line of a key, one of a claim, one of a session), what only reads want stands
+//! elsewhere, and nothing is allocated while no record comes or goes.
 
 extern crate alloc;
 #[cfg(test)]
@@ -43,16 +47,19 @@ mod describe;
 mod digest;
 mod ended;
 mod ending;
+mod idle;
 mod locks;
 mod machine;
 #[cfg(any(test, feature = "model"))]
 pub mod model;
+mod open;
 mod release;
 mod session;
 mod slab;
 #[cfg(test)]
 mod tests;
 mod tickets;
+mod warm;
 
 pub use command::{Command, CommandRef};
 pub use machine::{Applied, ApplyError, ClaimView, Counts, Effect, Machine, SessionView};

@@ -2,8 +2,7 @@
 //! sections 1 and 3).
 
 use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
-use core::hash::BuildHasher;
+use core::hash::{BuildHasher, Hasher};
 use core::ops::Bound;
 
 use foldhash::fast::FixedState;
@@ -12,75 +11,90 @@ use palisade_types::limits::TRANSITIONS_KEPT;
 use palisade_types::{Class, Epoch, Key, LogIndex, Name, TransitionKind};
 
 use crate::claims::List;
+use crate::idle::Idle;
 use crate::slab::{NONE, Slab, Slot};
 
-/// What every acquire and release of a key touches.
+/// What every acquire and release of a key touches: one cache line.
+#[repr(align(64))]
 pub(crate) struct Lock {
     pub(crate) key: Key,
+    /// Of the last grant.
+    pub(crate) resource: Option<Name>,
     /// The last epoch granted.
     pub(crate) epoch: Epoch,
     /// The claim that holds it; an idle key has none, and no queue either.
     pub(crate) holder: Slot,
     pub(crate) queue: List,
-    idle_prev: Slot,
-    idle_next: Slot,
+    /// Of an idle key: its chunk in the order of the idle ones.
+    idle: Slot,
     pub(crate) class: Class,
 }
 
-/// One of a key's last transitions.
+const _: () = assert!(size_of::<Option<Lock>>() == 64);
+
+/// The point in the log, and on the cluster's clock, at which something happened.
 #[derive(Clone, Copy)]
-pub(crate) struct Happened {
+pub(crate) struct When {
     pub(crate) revision: LogIndex,
     pub(crate) clock_ms: u64,
+}
+
+/// One of a key's past holders, from the grant to the end: one cache line.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(crate) struct Tenure {
     /// The session's id within the shard.
     pub(crate) session: LogIndex,
-    pub(crate) epoch: Epoch,
-    pub(crate) kind: TransitionKind,
+    pub(crate) granted: When,
+    pub(crate) ended: When,
+    pub(crate) how: TransitionKind,
 }
 
-/// What only `describe` reads.
-#[derive(Default)]
-pub(crate) struct Cold {
-    /// Of the last grant.
-    pub(crate) resource: Option<Name>,
-    /// The last transitions, in a ring that grows to [`TRANSITIONS_KEPT`].
-    ring: Vec<Happened>,
-    /// Where the oldest stands once the ring is full.
-    oldest: u8,
+/// Each tenure is two of the transitions to keep; that of the present holder is in its claim.
+const TENURES_KEPT: usize = TRANSITIONS_KEPT / 2;
+
+/// A key's last tenures. A grant has an epoch one above the grant before, so each tenure has its place,
+/// and nothing else is read to write it.
+pub(crate) struct History([Option<Tenure>; TENURES_KEPT]);
+
+const _: () = assert!(size_of::<Option<History>>() == 64 * TENURES_KEPT);
+
+fn place(epoch: Epoch) -> usize {
+    (epoch.0 % TENURES_KEPT as u64) as usize
 }
 
-impl Cold {
-    pub(crate) fn record(&mut self, happened: Happened) {
-        if self.ring.len() < TRANSITIONS_KEPT {
-            if self.ring.is_empty() {
-                self.ring.reserve_exact(2);
-            }
-            self.ring.push(happened);
-            return;
-        }
-        self.ring[usize::from(self.oldest)] = happened;
-        self.oldest = (self.oldest + 1) % TRANSITIONS_KEPT as u8;
+impl History {
+    /// The tenure of an epoch, if it was one of the last few to end.
+    pub(crate) fn tenure(&self, epoch: Epoch) -> Option<&Tenure> {
+        self.0[place(epoch)].as_ref()
     }
 
-    /// Newest first.
-    pub(crate) fn transitions(&self) -> impl Iterator<Item = &Happened> {
-        let (newer, older) = self.ring.split_at(usize::from(self.oldest));
-        newer.iter().rev().chain(older.iter().rev())
+    pub(crate) fn record(&mut self, epoch: Epoch, tenure: Tenure) {
+        self.0[place(epoch)] = Some(tenure);
     }
+
+    /// The last tenures up to this epoch, the last of them first.
+    pub(crate) fn up_to(&self, epoch: Epoch) -> impl Iterator<Item = (Epoch, &Tenure)> {
+        let epochs = (0..TENURES_KEPT as u64).map_while(move |n| Some(Epoch(epoch.0.checked_sub(n)?)));
+        epochs.map_while(|epoch| Some((epoch, self.tenure(epoch)?)))
+    }
+}
+
+fn hash(hasher: &FixedState, key: &[u8]) -> u64 {
+    let mut hash = hasher.build_hasher();
+    hash.write(key);
+    hash.finish()
 }
 
 /// All records of keys.
 pub(crate) struct Locks {
     pub(crate) records: Slab<Lock>,
-    /// Beside `records`, in the same places.
-    cold: Vec<Cold>,
+    /// Beside `records`, in the same places: what only `describe` reads.
+    histories: Slab<History>,
     by_key: HashTable<Slot>,
     /// For listings. Changes only when a record comes or goes.
     order: BTreeMap<Key, Slot>,
-    /// The idle one that is to be reclaimed first, and the last.
-    idle_head: Slot,
-    idle_tail: Slot,
-    idle_len: u32,
+    idle: Idle,
     idle_max: u32,
     /// No reclaimed record had a higher epoch.
     pub(crate) epoch_floor: Epoch,
@@ -91,105 +105,94 @@ impl Locks {
     pub(crate) fn new(idle_max: u32, hasher: FixedState) -> Locks {
         Locks {
             records: Slab::new(),
-            cold: Vec::new(),
+            histories: Slab::new(),
             by_key: HashTable::new(),
             order: BTreeMap::new(),
-            idle_head: NONE,
-            idle_tail: NONE,
-            idle_len: 0,
+            idle: Idle::new(),
             idle_max,
             epoch_floor: Epoch(0),
             hasher,
         }
     }
 
-    pub(crate) fn find(&self, key: &str) -> Option<Slot> {
-        let hash = self.hasher.hash_one(key);
-        self.by_key.find(hash, |&slot| *self.records[slot].key == *key).copied()
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8]) -> Option<Slot> {
+        let hash = hash(&self.hasher, key);
+        self.by_key.find(hash, |&slot| self.records[slot].key.as_bytes() == key).copied()
     }
 
-    pub(crate) fn cold(&self, slot: Slot) -> &Cold {
-        &self.cold[slot as usize]
+    /// A record that is the key's if it has one.
+    pub(crate) fn guess(&self, key: &[u8]) -> Slot {
+        self.by_key.find(hash(&self.hasher, key), |_| true).copied().unwrap_or(NONE)
     }
 
-    pub(crate) fn cold_mut(&mut self, slot: Slot) -> &mut Cold {
-        &mut self.cold[slot as usize]
+    /// Reads from an idle key's place in the order, for the sake of reading.
+    pub(crate) fn look_idle(&self, lock: &Lock) -> u64 {
+        u64::from(self.idle.look(lock.idle))
+    }
+
+    pub(crate) fn history(&self, slot: Slot) -> &History {
+        &self.histories[slot]
+    }
+
+    pub(crate) fn history_mut(&mut self, slot: Slot) -> &mut History {
+        &mut self.histories[slot]
     }
 
     pub(crate) fn idle_len(&self) -> u32 {
-        self.idle_len
+        self.idle.len()
     }
 
-    /// A record for a key that has none. Nobody holds it, and it is not on the idle list: the caller
+    /// A record for a key that has none. Nobody holds it, and it is not among the idle: the caller
     /// grants it at once.
     pub(crate) fn create(&mut self, key: Key, class: Class) -> Slot {
-        let Locks { records, cold, by_key, order, hasher, .. } = self;
-        let hash = hasher.hash_one(&*key);
+        let Locks { records, histories, by_key, order, hasher, .. } = self;
+        let hash = hash(hasher, key.as_bytes());
         let slot = records.insert(Lock {
             key: key.clone(),
+            resource: None,
             epoch: self.epoch_floor,
             holder: NONE,
             queue: List::EMPTY,
-            idle_prev: NONE,
-            idle_next: NONE,
+            idle: NONE,
             class,
         });
-        if slot as usize == cold.len() {
-            cold.push(Cold::default());
-        }
-        by_key.insert_unique(hash, slot, |&s| hasher.hash_one(&*records[s].key));
+        let beside = histories.insert(History([None; TENURES_KEPT]));
+        assert_eq!(beside, slot, "records and histories come and go together");
+        by_key.insert_unique(hash, slot, |&s| self::hash(hasher, records[s].key.as_bytes()));
         let before = order.insert(key, slot);
         assert!(before.is_none(), "a key has one record");
         slot
     }
 
-    /// Puts a key that nobody holds or awaits at the end of the idle list, and reclaims the record
+    /// Puts a key that nobody holds or awaits at the end of the idle ones, and reclaims the record
     /// that has been idle for longest if there are too many now.
     pub(crate) fn make_idle(&mut self, slot: Slot) {
         let lock = &mut self.records[slot];
         assert!(lock.holder == NONE && lock.queue.len == 0, "idle means free and not awaited");
-        lock.idle_prev = self.idle_tail;
-        lock.idle_next = NONE;
-        match self.idle_tail {
-            NONE => self.idle_head = slot,
-            tail => self.records[tail].idle_next = slot,
+        lock.idle = self.idle.push(slot);
+        if self.idle.len() > self.idle_max {
+            let oldest = self.idle.iter().next();
+            self.reclaim(oldest.expect("one at least is idle"));
         }
-        self.idle_tail = slot;
-        self.idle_len += 1;
-        if self.idle_len > self.idle_max {
-            self.reclaim(self.idle_head);
-        }
-        assert!(self.idle_len <= self.idle_max);
+        assert!(self.idle.len() <= self.idle_max);
     }
 
-    /// Takes a key off the idle list, to be granted.
+    /// Takes a key out of the idle ones, to be granted.
     pub(crate) fn wake(&mut self, slot: Slot) {
-        let lock = &mut self.records[slot];
-        let (prev, next) = (lock.idle_prev, lock.idle_next);
-        (lock.idle_prev, lock.idle_next) = (NONE, NONE);
-        match prev {
-            NONE => {
-                assert_eq!(self.idle_head, slot, "an idle key without a predecessor is the first");
-                self.idle_head = next;
-            }
-            prev => self.records[prev].idle_next = next,
-        }
-        match next {
-            NONE => self.idle_tail = prev,
-            next => self.records[next].idle_prev = prev,
-        }
-        self.idle_len -= 1;
+        let chunk = core::mem::replace(&mut self.records[slot].idle, NONE);
+        self.idle.remove(chunk, slot);
     }
 
     /// Forgets an idle record; its epoch lives on in the floor.
     fn reclaim(&mut self, slot: Slot) {
         self.wake(slot);
-        let hash = self.hasher.hash_one(&*self.records[slot].key);
+        let hash = hash(&self.hasher, self.records[slot].key.as_bytes());
         const LISTED: &str = "a record is in every index";
         self.by_key.find_entry(hash, |&s| s == slot).expect(LISTED).remove();
         let lock = self.records.remove(slot);
+        self.histories.remove(slot);
         self.order.remove(&*lock.key).expect(LISTED);
-        self.cold[slot as usize] = Cold::default();
         self.epoch_floor = self.epoch_floor.max(lock.epoch);
     }
 
@@ -201,30 +204,21 @@ impl Locks {
 
     /// Idle records, the one to be reclaimed first ahead.
     pub(crate) fn idle(&self) -> impl Iterator<Item = &Lock> {
-        let mut at = self.idle_head;
-        core::iter::from_fn(move || {
-            if at == NONE {
-                return None;
-            }
-            let lock = &self.records[at];
-            at = lock.idle_next;
-            Some(lock)
-        })
+        self.idle.iter().map(|slot| &self.records[slot])
     }
 
     pub(crate) fn check(&self) {
         let count = self.records.len();
-        assert!(count == self.by_key.len() && count == self.order.len());
+        assert!(count == self.by_key.len() && count == self.order.len() && count == self.histories.len());
         for (key, &slot) in &self.order {
-            assert!(self.records[slot].key == *key && self.find(key) == Some(slot));
+            assert!(self.records[slot].key == *key && self.find(key.as_bytes()) == Some(slot));
         }
-        let mut idle = 0;
+        self.idle.check();
         for lock in self.idle() {
             assert!(lock.holder == NONE && lock.queue.len == 0, "an idle key is free and not awaited");
-            idle += 1;
         }
         let free = self.records.iter().filter(|(_, lock)| lock.holder == NONE).count();
-        assert!(idle == self.idle_len && free == idle as usize, "every free key is idle, and only those");
-        assert!(idle <= self.idle_max);
+        assert_eq!(free, self.idle.len() as usize, "every free key is idle, and only those");
+        assert!(self.idle.len() <= self.idle_max);
     }
 }

@@ -4,14 +4,14 @@ use alloc::vec::Vec;
 
 use foldhash::fast::FixedState;
 use palisade_types::{
-    Cause, Class, ClusterLimits, DecodeError, Epoch, Fence, LogIndex, Mutants, Name, Refusal, Reply,
+    Cause, Class, ClusterLimits, DecodeError, Epoch, Fence, Key, LogIndex, Mutants, Name, Refusal, Reply,
     SessionId, SessionToken, ShardId, Ticket,
 };
 
 use crate::claims::{Claims, List, State};
 use crate::command::CommandRef;
 use crate::ended::Ended;
-use crate::locks::Locks;
+use crate::locks::{Lock, Locks, When};
 use crate::session::{Session, Sessions};
 use crate::slab::Slot;
 
@@ -110,13 +110,26 @@ pub struct Counts {
     pub ended_sessions: u64,
 }
 
+impl Applied {
+    pub(crate) fn when(self) -> When {
+        When { revision: self.index, clock_ms: self.clock_ms }
+    }
+}
+
 /// What an acquire asks for.
-#[derive(Clone, Copy)]
-pub(crate) struct Wish<'a> {
-    pub(crate) key: &'a str,
+pub(crate) struct Wish {
+    pub(crate) key: Wanted,
     pub(crate) class: Class,
-    pub(crate) resource: Option<&'a str>,
+    pub(crate) resource: Option<Name>,
     pub(crate) wait: bool,
+}
+
+/// The key that an acquire asks for.
+pub(crate) enum Wanted {
+    /// It has a record.
+    Known(Slot),
+    /// It has none.
+    New(Key),
 }
 
 /// The state of one shard.
@@ -171,8 +184,8 @@ impl Machine {
         if command.is_empty() {
             return Ok(());
         }
-        let command = CommandRef::decode(command).map_err(|error| ApplyError { index: at.index, error })?;
-        match command {
+        let refuse = |error| ApplyError { index: at.index, error };
+        match CommandRef::decode(command).map_err(refuse)? {
             CommandRef::OpenSession { token, ttl_ms, owner, incarnation } => {
                 self.open_session(at, token, ttl_ms, [owner, incarnation], effects);
             }
@@ -181,9 +194,8 @@ impl Machine {
             }
             CommandRef::Sweep { releases } => self.sweep(at, releases, effects),
             CommandRef::Acquire { session, ticket, key, class, resource, wait } => {
-                let wish = Wish { key, class, resource, wait };
-                let reply = self.acquire(at, session, ticket, wish);
-                effects.push(Effect::Reply(reply));
+                let (key, resource) = self.wanted(key, resource).map_err(refuse)?;
+                self.acquire(at, session, ticket, Wish { key, class, resource, wait }, effects);
             }
             CommandRef::Release { session, ticket } => self.release(at, session, ticket, effects),
             CommandRef::Cancel { session, ticket, timeout } => {
@@ -192,6 +204,21 @@ impl Machine {
             }
         }
         Ok(())
+    }
+
+    /// The names of an acquire: shared with the key's record as far as that has the same, as it mostly
+    /// has, and else checked.
+    fn wanted(&self, key: &[u8], resource: Option<&[u8]>) -> Result<(Wanted, Option<Name>), DecodeError> {
+        let Some(slot) = self.locks.find(key) else {
+            let resource = resource.map(Name::from_bytes).transpose()?;
+            return Ok((Wanted::New(Key::from_bytes(key)?), resource));
+        };
+        let resource = match (resource, &self.locks.records[slot].resource) {
+            (None, _) => None,
+            (Some(text), Some(known)) if known.as_bytes() == text => Some(known.clone()),
+            (Some(text), _) => Some(Name::from_bytes(text)?),
+        };
+        Ok((Wanted::Known(slot), resource))
     }
 
     /// A live session.
@@ -222,7 +249,7 @@ impl Machine {
     /// An open claim of a live session.
     pub fn claim(&self, session: SessionId, ticket: Ticket) -> Option<ClaimView> {
         let slot = self.find_session(session)?;
-        let claim = self.sessions.records[slot].claim(ticket)?;
+        let claim = self.sessions.records[slot].open.find(ticket)?;
         Some(match self.claims.records[claim].state {
             State::Queued => ClaimView::Queued,
             State::Held | State::Ending => ClaimView::Held(self.fence(claim)),
@@ -278,23 +305,28 @@ impl Machine {
         SessionId { shard: self.shard, opened }
     }
 
-    /// What a claim that holds its key shows the resource. A lone holder's epoch is the lowest among
-    /// the holders, so it is the barrier too.
+    /// What a claim that holds its key shows the resource.
     pub(crate) fn fence(&self, claim: Slot) -> Fence {
         let lock = &self.locks.records[self.claims.records[claim].lock];
         assert_eq!(lock.holder, claim, "only the holder has a fence");
-        Fence::new(lock.key.clone(), lock.epoch, lock.epoch).expect("a grant's epoch is in range")
+        fence(lock)
     }
 
     pub(crate) fn view<'a>(&self, session: &'a Session) -> SessionView<'a> {
         SessionView {
             session: self.id(session.opened),
-            ttl_ms: session.ttl_ms,
+            ttl_ms: session.ttl_ms(),
             token: session.token,
             owner: session.owner.as_ref(),
             incarnation: session.incarnation.as_ref(),
-            held: session.held,
+            held: session.open.held,
             waiting: session.waiting(),
         }
     }
+}
+
+/// The fence of a key's holder. A lone holder's epoch is the lowest among the holders, so it is the
+/// barrier too.
+pub(crate) fn fence(lock: &Lock) -> Fence {
+    Fence::new(lock.key.clone(), lock.epoch, lock.epoch).expect("a grant's epoch is in range")
 }

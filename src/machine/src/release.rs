@@ -7,7 +7,7 @@ use palisade_types::{Outcome, Reply, SessionId, Ticket, TransitionKind};
 
 use crate::acquire::{bad_ticket, tickets_full};
 use crate::claims::State;
-use crate::locks::Happened;
+use crate::locks::Tenure;
 use crate::machine::{Applied, Effect, Machine};
 use crate::slab::{NONE, Slot};
 
@@ -57,7 +57,7 @@ impl Machine {
             return Err(bad_ticket());
         }
         let record = &mut self.sessions.records[owner];
-        if let Some(claim) = record.claim(ticket) {
+        if let Some(claim) = record.open.find(ticket) {
             return Ok((owner, claim));
         }
         if record.tickets.is_finished(ticket) {
@@ -77,7 +77,7 @@ impl Machine {
         self.leave_queue(claim);
         self.claims.records.remove(claim);
         let record = &mut self.sessions.records[owner];
-        record.remove_claim(ticket);
+        record.open.remove(ticket);
         record.tickets.finish(ticket, outcome);
         Reply::Finished { session, ticket, outcome }
     }
@@ -100,13 +100,13 @@ impl Machine {
         &mut self,
         at: Applied,
         claim: Slot,
-        kind: TransitionKind,
+        how: TransitionKind,
         effects: &mut Vec<Effect>,
     ) {
         let ended = self.claims.records.remove(claim);
         let owner = &mut self.sessions.records[ended.session];
-        owner.remove_claim(ended.ticket);
-        owner.held -= 1;
+        owner.open.remove(ended.ticket);
+        owner.open.held -= 1;
         let session = owner.opened;
         if !owner.is_live() && owner.open.is_empty() {
             self.sessions.records.remove(ended.session);
@@ -115,16 +115,16 @@ impl Machine {
         assert_eq!(lock.holder, claim, "only a holder vacates");
         lock.holder = NONE;
         let (epoch, next) = (lock.epoch, lock.queue.head);
-        let happened = Happened { revision: at.index, clock_ms: at.clock_ms, session, epoch, kind };
-        self.locks.cold_mut(ended.lock).record(happened);
+        let tenure = Tenure { session, granted: ended.since, ended: at.when(), how };
+        self.locks.history_mut(ended.lock).record(epoch, tenure);
         if next == NONE {
             self.locks.make_idle(ended.lock);
             return;
         }
         self.claims.dequeue(&mut self.locks.records[ended.lock].queue, next);
-        self.grant(at, ended.lock, next);
+        let fence = self.grant(at, ended.lock, next);
         let record = &self.claims.records[next];
         let session = self.id(self.sessions.records[record.session].opened);
-        effects.push(Effect::Granted { session, ticket: record.ticket, fence: self.fence(next) });
+        effects.push(Effect::Granted { session, ticket: record.ticket, fence });
     }
 }

@@ -1,56 +1,61 @@
 //! Sessions (DESIGN section 2). Their clocks are not here: expiry arrives as a command.
 
 use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
 use core::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
-use palisade_types::{Cause, LogIndex, Name, SessionToken, Ticket};
+use palisade_types::{Cause, LogIndex, Name, SessionToken};
 
-use crate::slab::{Slab, Slot};
+use crate::open::Open;
+use crate::slab::{NONE, Slab, Slot};
 use crate::tickets::Tickets;
 
+/// Whether a session lives. Its record outlives its end only while it has keys in the backlog.
+#[derive(Clone, Copy)]
+pub(crate) enum Life {
+    Live { ttl_ms: u32 },
+    Ended(Cause),
+}
+
+/// Two cache lines: what acquires and releases work on comes first.
+#[repr(C, align(128))]
 pub(crate) struct Session {
     /// The revision of its open: its id within the shard.
     pub(crate) opened: LogIndex,
-    /// Its open tickets in ascending order, each with its claim. Those of an ended session are its
-    /// keys in the backlog.
-    pub(crate) open: Vec<(Ticket, Slot)>,
-    /// How many of them hold their key.
-    pub(crate) held: u32,
+    pub(crate) open: Open,
     pub(crate) tickets: Tickets,
-    pub(crate) ttl_ms: u32,
+    pub(crate) life: Life,
     pub(crate) token: SessionToken,
     pub(crate) owner: Option<Name>,
     pub(crate) incarnation: Option<Name>,
-    /// Why it ended. Its record outlives its end only while it has keys in the backlog.
-    pub(crate) ended: Option<Cause>,
 }
+
+const _: () = assert!(size_of::<Option<Session>>() == 128 && core::mem::offset_of!(Session, life) == 64);
 
 impl Session {
     pub(crate) fn is_live(&self) -> bool {
-        self.ended.is_none()
+        matches!(self.life, Life::Live { .. })
     }
 
     pub(crate) fn waiting(&self) -> u32 {
-        self.open.len() as u32 - self.held
+        self.open.len() as u32 - self.open.held
     }
 
-    pub(crate) fn claim(&self, ticket: Ticket) -> Option<Slot> {
-        let at = self.open.binary_search_by_key(&ticket, |&(t, _)| t).ok()?;
-        Some(self.open[at].1)
+    /// Why it ended, if it has.
+    pub(crate) fn ended(&self) -> Option<Cause> {
+        match self.life {
+            Life::Live { .. } => None,
+            Life::Ended(cause) => Some(cause),
+        }
     }
 
-    pub(crate) fn add_claim(&mut self, ticket: Ticket, claim: Slot) {
-        let at = self.open.partition_point(|&(t, _)| t < ticket);
-        assert!(self.open.get(at).is_none_or(|&(t, _)| t != ticket), "a ticket opens once");
-        self.open.insert(at, (ticket, claim));
-    }
-
-    pub(crate) fn remove_claim(&mut self, ticket: Ticket) {
-        let at = self.open.binary_search_by_key(&ticket, |&(t, _)| t);
-        self.open.remove(at.expect("an open claim is on its session's list"));
+    /// Its TTL in milliseconds; 0 once it has ended.
+    pub(crate) fn ttl_ms(&self) -> u32 {
+        match self.life {
+            Life::Live { ttl_ms } => ttl_ms,
+            Life::Ended(_) => 0,
+        }
     }
 }
 
@@ -80,9 +85,15 @@ impl Sessions {
         self.order.len()
     }
 
+    #[inline]
     pub(crate) fn find(&self, opened: LogIndex) -> Option<Slot> {
         let hash = self.hasher.hash_one(opened.0);
         self.by_id.find(hash, |&slot| self.records[slot].opened == opened).copied()
+    }
+
+    /// A record that is the session's if it lives.
+    pub(crate) fn guess(&self, opened: LogIndex) -> Slot {
+        self.by_id.find(self.hasher.hash_one(opened.0), |_| true).copied().unwrap_or(NONE)
     }
 
     pub(crate) fn find_token(&self, token: SessionToken) -> Option<Slot> {
@@ -106,7 +117,7 @@ impl Sessions {
         let Sessions { records, by_id, by_token, order, hasher } = self;
         let session = &mut records[slot];
         assert!(session.is_live(), "a session ends once");
-        session.ended = Some(cause);
+        session.life = Life::Ended(cause);
         session.tickets = Tickets::default();
         const LISTED: &str = "a live session is in every index";
         let id_hash = hasher.hash_one(session.opened.0);

@@ -58,6 +58,8 @@ impl World {
         self.index += 1;
         let at = Applied { index: LogIndex(self.index), clock_ms: self.clock_ms };
         let (mut effects, mut twins, mut models) = (Vec::new(), Vec::new(), Vec::new());
+        // The twin is not warmed: warming changes nothing.
+        self.machine.warm(&mut core::iter::once(&bytes[..]));
         self.machine.apply(at, &bytes, &mut effects).unwrap();
         self.twin.apply(at, &bytes, &mut twins).unwrap();
         self.model.apply(at, &bytes, &mut models).unwrap();

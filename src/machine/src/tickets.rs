@@ -1,6 +1,7 @@
 //! The finished tickets of a session, as ranges, with the outcomes of the last ones (DESIGN
 //! section 3).
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -14,28 +15,69 @@ pub const TICKET_MAX: Ticket = Ticket((1 << 60) - 1);
 const OUTCOME_BITS: u32 = 3;
 const _: () = assert!(TICKET_MAX.0 << OUTCOME_BITS >> OUTCOME_BITS == TICKET_MAX.0);
 
-#[derive(Default)]
+/// Tickets that finished one after the other, their numbers rising by one, all in the same way.
+#[derive(Clone, Copy)]
+struct Run {
+    last: u64,
+    /// How many, `last` being the last of them. Only the newest run may have none.
+    len: u16,
+    outcome: Outcome,
+}
+
+impl Run {
+    fn contains(&self, ticket: u64) -> bool {
+        ticket <= self.last && self.last - ticket < u64::from(self.len)
+    }
+
+    fn tickets(self) -> impl Iterator<Item = u64> {
+        (0..u64::from(self.len)).rev().map(move |n| self.last - n)
+    }
+}
+
+/// A client that finishes its tickets in order and all in the same way needs no more than these few
+/// words, so they stand in the session's record; what others need stands apart.
 pub(crate) struct Tickets {
-    /// All of `1..=low` are finished. A client that finishes its tickets in order never needs more.
+    /// All of `1..=low` are finished.
     low: u64,
+    /// The last to finish.
+    newest: Run,
+    rest: Option<Box<Rest>>,
+}
+
+#[derive(Default)]
+struct Rest {
     /// First and last of each further range: ascending, never touching each other or `low`.
     ranges: Vec<(u64, u64)>,
-    /// The last finished ones in the order of their finishing, number and outcome in one word.
-    outcomes: VecDeque<u64>,
+    /// Those that finished before the newest run, as far as their outcomes are kept.
+    older: VecDeque<Run>,
+    /// How many tickets that is.
+    older_len: usize,
+}
+
+impl Default for Tickets {
+    fn default() -> Tickets {
+        Tickets { low: 0, newest: Run { last: 0, len: 0, outcome: Outcome::Unknown }, rest: None }
+    }
 }
 
 impl Tickets {
+    fn further(&self) -> &[(u64, u64)] {
+        self.rest.as_ref().map_or(&[], |rest| &rest.ranges)
+    }
+
+    #[inline]
     pub(crate) fn is_finished(&self, ticket: Ticket) -> bool {
         if ticket.0 <= self.low {
             return true;
         }
-        let at = self.ranges.partition_point(|&(_, last)| last < ticket.0);
-        self.ranges.get(at).is_some_and(|&(first, _)| first <= ticket.0)
+        let ranges = self.further();
+        let at = ranges.partition_point(|&(_, last)| last < ticket.0);
+        ranges.get(at).is_some_and(|&(first, _)| first <= ticket.0)
     }
 
     /// How many ranges there are.
     pub(crate) fn count(&self) -> usize {
-        usize::from(self.low > 0) + self.ranges.len()
+        usize::from(self.low > 0) + self.further().len()
     }
 
     /// How many there would be once this ticket, which is not, were finished.
@@ -46,61 +88,106 @@ impl Tickets {
 
     /// Whether the numbers right before and right after belong to ranges.
     fn neighbours(&self, ticket: u64) -> (bool, bool) {
-        let at = self.ranges.partition_point(|&(_, last)| last < ticket);
+        let ranges = self.further();
+        let at = ranges.partition_point(|&(_, last)| last < ticket);
         let before = match at {
             0 => self.low > 0 && self.low + 1 == ticket,
-            _ => self.ranges[at - 1].1 + 1 == ticket,
+            _ => ranges[at - 1].1 + 1 == ticket,
         };
-        (before, self.ranges.get(at).is_some_and(|&(first, _)| first == ticket + 1))
+        (before, ranges.get(at).is_some_and(|&(first, _)| first == ticket + 1))
     }
 
     pub(crate) fn finish(&mut self, ticket: Ticket, outcome: Outcome) {
         assert!(ticket.0 > 0 && ticket <= TICKET_MAX && !self.is_finished(ticket), "a ticket finishes once");
         self.add(ticket.0);
-        if self.outcomes.len() == OUTCOMES_KEPT {
-            self.outcomes.pop_front();
-        }
-        self.outcomes.push_back(ticket.0 << OUTCOME_BITS | code(outcome));
+        self.keep(ticket.0, outcome);
     }
 
     fn add(&mut self, ticket: u64) {
         if ticket == self.low + 1 {
             self.low = ticket;
-            if self.ranges.first().is_some_and(|&(first, _)| first == ticket + 1) {
-                self.low = self.ranges.remove(0).1;
+            if let Some(rest) = &mut self.rest
+                && rest.ranges.first().is_some_and(|&(first, _)| first == ticket + 1)
+            {
+                self.low = rest.ranges.remove(0).1;
             }
             return;
         }
-        let at = self.ranges.partition_point(|&(_, last)| last < ticket);
-        let joins_before = at > 0 && self.ranges[at - 1].1 + 1 == ticket;
-        let joins_after = self.ranges.get(at).is_some_and(|&(first, _)| first == ticket + 1);
+        let ranges = &mut self.rest.get_or_insert_default().ranges;
+        let at = ranges.partition_point(|&(_, last)| last < ticket);
+        let joins_before = at > 0 && ranges[at - 1].1 + 1 == ticket;
+        let joins_after = ranges.get(at).is_some_and(|&(first, _)| first == ticket + 1);
         match (joins_before, joins_after) {
-            (true, true) => self.ranges[at - 1].1 = self.ranges.remove(at).1,
-            (true, false) => self.ranges[at - 1].1 = ticket,
-            (false, true) => self.ranges[at].0 = ticket,
-            (false, false) => self.ranges.insert(at, (ticket, ticket)),
+            (true, true) => ranges[at - 1].1 = ranges.remove(at).1,
+            (true, false) => ranges[at - 1].1 = ticket,
+            (false, true) => ranges[at].0 = ticket,
+            (false, false) => ranges.insert(at, (ticket, ticket)),
+        }
+    }
+
+    /// Keeps the outcome of the ticket that has just finished, and drops the one that finished first
+    /// of those kept if they are too many now.
+    fn keep(&mut self, ticket: u64, outcome: Outcome) {
+        let newest = &mut self.newest;
+        if newest.len > 0 && newest.last + 1 == ticket && newest.outcome == outcome {
+            newest.last = ticket;
+            newest.len += 1;
+        } else {
+            if newest.len > 0 {
+                let rest = self.rest.get_or_insert_default();
+                rest.older.push_back(*newest);
+                rest.older_len += usize::from(newest.len);
+            }
+            *newest = Run { last: ticket, len: 1, outcome };
+        }
+        let older_len = self.rest.as_ref().map_or(0, |rest| rest.older_len);
+        if usize::from(newest.len) + older_len <= OUTCOMES_KEPT {
+            return;
+        }
+        let older = self.rest.as_mut().filter(|_| older_len > 0);
+        let Some(rest) = older else {
+            newest.len -= 1;
+            return;
+        };
+        rest.older_len -= 1;
+        let oldest = rest.older.front_mut().expect("older ones are counted");
+        oldest.len -= 1;
+        if oldest.len == 0 {
+            rest.older.pop_front();
         }
     }
 
     /// How a finished ticket was finished.
     pub(crate) fn outcome(&self, ticket: Ticket) -> Outcome {
-        let kept = self.outcomes.iter().rev().find(|&&word| word >> OUTCOME_BITS == ticket.0);
-        kept.map_or(Outcome::Unknown, |word| decode(word & ((1 << OUTCOME_BITS) - 1)))
+        let older = self.rest.iter().flat_map(|rest| rest.older.iter().rev());
+        let run = core::iter::once(&self.newest).chain(older).find(|run| run.contains(ticket.0));
+        run.map_or(Outcome::Unknown, |run| run.outcome)
     }
 
-    /// The ranges, and the words that hold the outcomes: what the digest covers.
-    pub(crate) fn parts(&self) -> (u64, &[(u64, u64)], &VecDeque<u64>) {
-        (self.low, &self.ranges, &self.outcomes)
+    /// All up to the first are finished; and the further ranges.
+    pub(crate) fn ranges(&self) -> (u64, &[(u64, u64)]) {
+        (self.low, self.further())
+    }
+
+    /// The last to finish in the order of their finishing, number and outcome in one word.
+    pub(crate) fn outcomes(&self) -> impl Iterator<Item = u64> {
+        let older = self.rest.iter().flat_map(|rest| rest.older.iter());
+        let word = |run: Run| run.tickets().map(move |ticket| ticket << OUTCOME_BITS | code(run.outcome));
+        older.chain([&self.newest]).flat_map(move |&run| word(run))
     }
 
     pub(crate) fn check(&self) {
         let mut last = self.low;
-        for &(from, to) in &self.ranges {
+        for &(from, to) in self.further() {
             assert!(from > last + 1 && to >= from, "ranges of tickets ascend and do not touch");
             last = to;
         }
-        assert!(self.outcomes.len() <= OUTCOMES_KEPT);
-        assert!(self.outcomes.iter().all(|word| self.is_finished(Ticket(word >> OUTCOME_BITS))));
+        assert!(self.outcomes().count() <= OUTCOMES_KEPT);
+        assert!(self.outcomes().all(|word| self.is_finished(Ticket(word >> OUTCOME_BITS))));
+        if let Some(rest) = &self.rest {
+            assert!(rest.older.iter().all(|run| run.len > 0));
+            assert_eq!(rest.older.iter().map(|run| usize::from(run.len)).sum::<usize>(), rest.older_len);
+        }
     }
 }
 
@@ -112,17 +199,6 @@ fn code(outcome: Outcome) -> u64 {
         Outcome::TimedOut => 3,
         Outcome::Denied => 4,
         Outcome::Refused => 5,
-    }
-}
-
-fn decode(code: u64) -> Outcome {
-    match code {
-        1 => Outcome::Released,
-        2 => Outcome::Cancelled,
-        3 => Outcome::TimedOut,
-        4 => Outcome::Denied,
-        5 => Outcome::Refused,
-        _ => Outcome::Unknown,
     }
 }
 

@@ -8,6 +8,8 @@ use palisade_types::{Cause, ConnId, NodeId, Reply, RequestId, SessionId, Term};
 use palisade_wal::DiskOp;
 use palisade_wire::Push;
 
+use crate::stages::Passed;
+
 /// What is to be done, in any order but for `disk`, whose operations are started in order.
 #[derive(Debug, Default)]
 pub struct Actions {
@@ -19,6 +21,8 @@ pub struct Actions {
     pub peers: Vec<(NodeId, Message)>,
     /// Operations for the disk.
     pub disk: Vec<DiskOp>,
+    /// Stages that blocks went through, for measuring.
+    pub passed: Vec<Passed>,
     /// Lines for the log.
     pub notes: Vec<Note>,
     /// The node must end now: its state is impossible, or its disk failed.
@@ -26,7 +30,7 @@ pub struct Actions {
 }
 
 impl Actions {
-    /// Whether nothing is to be done.
+    /// Whether nothing is to be done; what was measured asks for nothing.
     pub fn is_empty(&self) -> bool {
         self.replies.is_empty()
             && self.pushes.is_empty()

@@ -37,8 +37,8 @@ pub struct ShardConfig {
     pub block_gap: Duration,
     /// A block with fewer commands than this was light load: the next one is sealed at once.
     pub light_commands: u32,
-    /// Blocks applied in one turn.
-    pub applies_per_turn: usize,
+    /// No further block is applied in a turn once so many commands were.
+    pub commands_per_turn: u32,
     /// Bugs switched on in the simulator; none elsewhere.
     pub mutants: Mutants,
 }
@@ -69,7 +69,7 @@ impl ShardConfig {
             block_commands: 256,
             block_gap: Duration::from_millis(1),
             light_commands: 16,
-            applies_per_turn: 64,
+            commands_per_turn: 1_024,
             mutants: Mutants::NONE,
         }
     }

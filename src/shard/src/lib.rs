@@ -33,6 +33,7 @@ mod request;
 mod rounds;
 mod serve;
 mod shard;
+mod stages;
 mod turn;
 mod waits;
 
@@ -41,3 +42,4 @@ pub use config::ShardConfig;
 pub use formation::{Formation, Stranger, Verdict};
 pub use input::Input;
 pub use shard::{Counters, Shard};
+pub use stages::{Passed, Stage};

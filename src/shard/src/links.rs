@@ -3,16 +3,25 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 use palisade_types::{ConnId, SessionId};
 
 /// The attachments of a leader. Gone with its leadership.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Links {
-    conn_of: BTreeMap<SessionId, ConnId>,
+    /// Asked by every request; never iterated.
+    conn_of: HashMap<SessionId, ConnId, FixedState>,
     sessions_of: BTreeMap<ConnId, BTreeSet<SessionId>>,
 }
 
 impl Links {
+    /// Nothing attached. The seed of the hash changes nothing that can be seen.
+    pub(crate) fn new(hash_seed: u64) -> Links {
+        let conn_of = HashMap::with_hasher(FixedState::with_seed(hash_seed));
+        Links { conn_of, sessions_of: BTreeMap::new() }
+    }
+
     /// The connection has proved that it owns the session; an older connection loses it.
     pub(crate) fn attach(&mut self, conn: ConnId, session: SessionId) {
         self.detach(session);

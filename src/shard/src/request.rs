@@ -142,6 +142,9 @@ impl Shard {
     }
 
     fn push(&mut self, command: &Command, origin: Origin) {
+        if self.open.is_empty() {
+            self.opened_at = self.seen;
+        }
         self.open.push(|bytes| command.encode(bytes));
         self.open_origins.push(origin);
     }

@@ -17,6 +17,7 @@ use crate::input::Input;
 use crate::links::Links;
 use crate::pending::{Origin, Pending};
 use crate::rounds::Rounds;
+use crate::stages::Stages;
 use crate::waits::Waits;
 
 /// How often a leader looks at its backlog of sweeps.
@@ -35,6 +36,8 @@ pub struct Shard {
     /// Commands of this turn and those that wait for the disk, not yet in the log.
     pub(crate) open: BlockBuilder,
     pub(crate) open_origins: Vec<Origin>,
+    /// When the first command joined the open block.
+    pub(crate) opened_at: Time,
     pub(crate) sealed_at: Time,
     pub(crate) sealed_commands: u32,
     pub(crate) pending: Pending,
@@ -52,9 +55,12 @@ pub struct Shard {
     pub(crate) serving: bool,
     pub(crate) sweeping: bool,
     pub(crate) persisted: u64,
+    /// The last turn left committed blocks for this one.
+    pub(crate) deferred: bool,
     pub(crate) effects: Vec<Effect>,
     pub(crate) counters: Counters,
-    seen: Time,
+    pub(crate) stages: Stages,
+    pub(crate) seen: Time,
 }
 
 /// Counts since the start, for metrics.
@@ -100,13 +106,14 @@ impl Shard {
             machine: Machine::new(config.limits, config.shard, config.hash_seed, config.mutants),
             open: BlockBuilder::new(),
             open_origins: Vec::new(),
+            opened_at: now,
             sealed_at: now,
             sealed_commands: 0,
             pending: Pending::default(),
             rounds: Rounds::default(),
             clocks: Clocks::default(),
             waits: Waits::default(),
-            links: Links::default(),
+            links: Links::new(config.hash_seed),
             budget: Budget::new(config.releases_per_second, now),
             clock: ClusterClock::default(),
             applied: LogIndex(0),
@@ -115,8 +122,10 @@ impl Shard {
             serving: false,
             sweeping: false,
             persisted: 0,
+            deferred: false,
             effects: Vec::new(),
             counters: Counters::default(),
+            stages: Stages::default(),
             seen: now,
             config,
         };
@@ -198,7 +207,7 @@ impl Shard {
 
     /// The leader this node knows.
     pub fn leader(&self) -> Option<NodeId> {
-        self.raft.status().leader
+        self.raft.leader()
     }
 
     /// Whether this node leads and has applied an entry of its own term.

@@ -9,7 +9,7 @@
 use alloc::vec::Vec;
 
 use palisade_raft::{Ready, Role, RoundError};
-use palisade_types::{BlockBuilder, ConnId, Mutant, NodeId, Refusal, Reply, RequestId, Term, Time};
+use palisade_types::{Block, BlockBuilder, ConnId, Mutant, NodeId, Refusal, Reply, RequestId, Term, Time};
 use palisade_wire::Push;
 
 use crate::action::{Actions, Note};
@@ -18,16 +18,45 @@ use crate::rounds::Item;
 use crate::shard::Shard;
 
 impl Shard {
-    /// Runs until nothing moves, within the bound of a turn.
+    /// Runs until nothing moves, within the bound of a turn. What disks and peers wait for comes
+    /// first. When that gave the disk something to do, the turn ends there and committed blocks are
+    /// applied in the next one, so that the disk works meanwhile; but not twice in a row.
     pub(crate) fn run_ready(&mut self, now: Time, out: &mut Actions) {
-        let mut applies = self.config.applies_per_turn;
+        let deferred = core::mem::take(&mut self.deferred);
+        let mut commands = self.config.commands_per_turn;
         loop {
+            self.run_urgent(now, out);
+            self.note_stages(now, out);
+            if out.stop.is_some() || commands == 0 || !self.raft.has_ready() {
+                return;
+            }
+            if !out.disk.is_empty() && !deferred {
+                self.deferred = true;
+                return;
+            }
+            let ready = self.raft.take_ready();
+            let taken: u32 = ready.committed.iter().map(Block::count).sum();
+            commands = commands.saturating_sub(taken);
+            self.take_apart(now, ready, out);
+        }
+    }
+
+    fn note_stages(&mut self, now: Time, out: &mut Actions) {
+        if self.leading.is_some() {
+            let (durable, commit) = (self.raft.durable(), self.raft.commit());
+            self.stages.reached(now, durable, commit, self.applied, &mut out.passed);
+        }
+    }
+
+    /// Seals, starts rounds, sends and persists until all that is under way.
+    fn run_urgent(&mut self, now: Time, out: &mut Actions) {
+        let mut moved = true;
+        while moved && out.stop.is_none() {
+            moved = false;
             self.seal_open_block(now, out);
             self.start_round(now, out);
-            let mut moved = false;
-            while applies > 0 && out.stop.is_none() && self.raft.has_ready() {
-                let ready = self.raft.take_ready();
-                applies = applies.saturating_sub(ready.committed.len());
+            while out.stop.is_none() && self.raft.has_urgent() {
+                let ready = self.raft.take_urgent();
                 self.take_apart(now, ready, out);
                 moved = true;
             }
@@ -40,9 +69,6 @@ impl Shard {
                 self.persisted = self.wal.durable();
                 self.raft.on_persisted(now, palisade_raft::PersistNumber(self.persisted));
                 moved = true;
-            }
-            if !moved || applies == 0 || out.stop.is_some() {
-                break;
             }
         }
     }
@@ -66,6 +92,7 @@ impl Shard {
                 assert_eq!(block.term(), term, "proposed in the term this shard leads in");
                 self.sealed_at = now;
                 self.sealed_commands = block.count();
+                self.stages.sealed(now, self.opened_at, block.last(), block.count(), &mut out.passed);
                 self.counters.blocks_sealed += 1;
                 self.pending.proposed(block.term(), block.first(), origins);
             }
@@ -112,7 +139,7 @@ impl Shard {
                 persist.hard_state,
                 persist.truncate_after,
                 persist.blocks,
-                self.raft.status().commit,
+                self.raft.commit(),
             );
         }
         out.peers.extend(ready.messages);
@@ -155,6 +182,7 @@ impl Shard {
         self.serving = false;
         self.sweeping = false;
         self.open = BlockBuilder::new();
+        self.stages.clear();
         for origin in core::mem::take(&mut self.open_origins) {
             refuse_origin(origin, Refusal::NotLeader { leader }, out);
         }

@@ -36,7 +36,15 @@ pub fn check(text: &str) -> Result<(), NameError> {
     if text.len() > NAME_BYTES_MAX {
         return Err(NameError::TooLong(text.len()));
     }
-    if text.chars().any(char::is_control) {
+    // Of most names every byte tells; only beyond ASCII the characters must be looked at.
+    let mut ascii = true;
+    for byte in text.bytes() {
+        if byte < b' ' || byte == 0x7f {
+            return Err(NameError::Control);
+        }
+        ascii &= byte.is_ascii();
+    }
+    if !ascii && text.chars().any(char::is_control) {
         return Err(NameError::Control);
     }
     Ok(())

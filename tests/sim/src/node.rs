@@ -137,7 +137,7 @@ impl Node {
         config.in_hand_max = s.in_hand_max;
         config.block_commands = s.block_commands;
         config.light_commands = s.light_commands;
-        config.applies_per_turn = s.applies_per_turn;
+        config.commands_per_turn = s.commands_per_turn;
         config.mutants = options.mutants;
         config
     }

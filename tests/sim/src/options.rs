@@ -192,8 +192,8 @@ pub struct ShardOptions {
     pub block_commands: u32,
     /// Fewer commands than this are light load.
     pub light_commands: u32,
-    /// Blocks applied in a turn.
-    pub applies_per_turn: usize,
+    /// Commands after which no further block is applied in a turn.
+    pub commands_per_turn: u32,
 }
 
 /// What the clients do.
@@ -448,6 +448,6 @@ fn draw_shard(rng: &mut Rng) -> ShardOptions {
         in_hand_max: if rng.per_mille(200) { rng.between(2, 20) as usize } else { 50_000 },
         block_commands: rng.between(1, 64) as u32,
         light_commands: rng.between(1, 16) as u32,
-        applies_per_turn: if rng.per_mille(300) { rng.between(1, 3) as usize } else { 64 },
+        commands_per_turn: if rng.per_mille(300) { rng.between(1, 3) as u32 } else { 1_024 },
     }
 }

@@ -1,0 +1,231 @@
+//! What the rounds found, and what may be said of it: medians over the rounds that count, and ratios
+//! within a round, because the machine differs more between rounds than within one.
+
+use crate::compare::works::Arrangement;
+
+/// A round in which anything else used more cores than this does not count.
+pub(crate) const OTHERS_MAX: f64 = 0.2;
+/// What Palisade is called.
+pub(crate) const PALISADE: &str = "Palisade";
+
+/// What one system did of one work in one round.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) system: &'static str,
+    pub(crate) version: String,
+    pub(crate) arrangement: Arrangement,
+    pub(crate) work: &'static str,
+    pub(crate) round: u32,
+    pub(crate) operations_per_s: f64,
+    pub(crate) p50_us: u64,
+    pub(crate) p99_us: u64,
+    /// CPU time of all servers together.
+    pub(crate) server_cpu_us_per_op: f64,
+    /// CPU time of the load generator, which shares the machine with the servers.
+    pub(crate) own_cpu_us_per_op: f64,
+    /// Cores used by what is neither server nor load generator.
+    pub(crate) others_cores: f64,
+    /// Cores the hypervisor gave to other guests.
+    pub(crate) steal_cores: f64,
+}
+
+impl Row {
+    /// Whether the machine was quiet enough.
+    pub(crate) fn counts(&self) -> bool {
+        self.others_cores <= OTHERS_MAX
+    }
+
+    /// One line of JSON.
+    pub(crate) fn json(&self) -> String {
+        let tenth = |x: f64| (x * 10.0).round() / 10.0;
+        let hundredth = |x: f64| (x * 100.0).round() / 100.0;
+        serde_json::json!({
+            "system": self.system,
+            "version": self.version,
+            "connections_to": self.arrangement.name(),
+            "work": self.work,
+            "round": self.round,
+            "operations_per_s": self.operations_per_s.round(),
+            "p50_us": self.p50_us,
+            "p99_us": self.p99_us,
+            "server_cpu_us_per_op": tenth(self.server_cpu_us_per_op),
+            "generator_cpu_us_per_op": tenth(self.own_cpu_us_per_op),
+            "others_cores": hundredth(self.others_cores),
+            "steal_cores": hundredth(self.steal_cores),
+            "counted": self.counts(),
+        })
+        .to_string()
+    }
+}
+
+/// A number of a row that is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Figure {
+    Rate,
+    P50,
+    P99,
+    ServerCpu,
+    OwnCpu,
+}
+
+impl Figure {
+    pub(crate) fn of(self, row: &Row) -> f64 {
+        match self {
+            Figure::Rate => row.operations_per_s,
+            Figure::P50 => row.p50_us as f64,
+            Figure::P99 => row.p99_us as f64,
+            Figure::ServerCpu => row.server_cpu_us_per_op,
+            Figure::OwnCpu => row.own_cpu_us_per_op,
+        }
+    }
+}
+
+/// A median with its extremes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+impl Spread {
+    /// Of numbers in any order; of none there is none.
+    pub(crate) fn of(numbers: impl IntoIterator<Item = f64>) -> Option<Spread> {
+        let mut sorted: Vec<f64> = numbers.into_iter().collect();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let middle = sorted.len() / 2;
+        let median =
+            if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
+        Some(Spread { median, min, max })
+    }
+}
+
+/// A system in one arrangement.
+pub(crate) type Entrant = (&'static str, Arrangement);
+
+/// The rows of one work.
+pub(crate) struct Standing<'a> {
+    rows: Vec<&'a Row>,
+}
+
+impl<'a> Standing<'a> {
+    pub(crate) fn of(work: &str, rows: &'a [Row]) -> Standing<'a> {
+        Standing { rows: rows.iter().filter(|row| row.work == work).collect() }
+    }
+
+    /// Who took part: Palisade first, then by name.
+    pub(crate) fn entrants(&self) -> Vec<Entrant> {
+        let mut entrants: Vec<Entrant> = self.rows.iter().map(|row| (row.system, row.arrangement)).collect();
+        entrants.sort_by_key(|(system, at)| (*system != PALISADE, *system, at.name()));
+        entrants.dedup();
+        entrants
+    }
+
+    /// The peers, each in the arrangement that suits it better: the higher median rate of counted rounds.
+    pub(crate) fn peers(&self) -> Vec<Entrant> {
+        let mut peers: Vec<(Entrant, f64)> = Vec::new();
+        for entrant in self.entrants().into_iter().filter(|(system, _)| *system != PALISADE) {
+            let rate = self.spread(entrant, Figure::Rate).map_or(0.0, |s| s.median);
+            match peers.last_mut() {
+                Some(last) if last.0.0 == entrant.0 && rate > last.1 => *last = (entrant, rate),
+                Some(last) if last.0.0 == entrant.0 => {}
+                _ => peers.push((entrant, rate)),
+            }
+        }
+        peers.into_iter().map(|(entrant, _)| entrant).collect()
+    }
+
+    /// How many rounds count, of how many.
+    pub(crate) fn rounds(&self, entrant: Entrant) -> (usize, usize) {
+        (self.of_entrant(entrant).filter(|row| row.counts()).count(), self.of_entrant(entrant).count())
+    }
+
+    /// Over the rounds that count.
+    pub(crate) fn spread(&self, entrant: Entrant, figure: Figure) -> Option<Spread> {
+        Spread::of(self.of_entrant(entrant).filter(|row| row.counts()).map(|row| figure.of(row)))
+    }
+
+    /// Palisade's figure by the peer's, for each round that counts for both.
+    pub(crate) fn ratios(&self, peer: Entrant, figure: Figure) -> Vec<(u32, f64)> {
+        let ours = self.rows.iter().filter(|row| row.system == PALISADE && row.counts());
+        ours.filter_map(|our| {
+            let their = self.of_entrant(peer).find(|row| row.round == our.round && row.counts())?;
+            let ratio = figure.of(our) / figure.of(their);
+            ratio.is_finite().then_some((our.round, ratio))
+        })
+        .collect()
+    }
+
+    fn of_entrant(&self, (system, arrangement): Entrant) -> impl Iterator<Item = &&'a Row> {
+        self.rows.iter().filter(move |row| row.system == system && row.arrangement == arrangement)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A row of which only the rate and the noise matter.
+    pub(crate) fn row(system: &'static str, at: Arrangement, round: u32, rate: f64, others: f64) -> Row {
+        Row {
+            system,
+            version: "1".to_owned(),
+            arrangement: at,
+            work: "solo",
+            round,
+            operations_per_s: rate,
+            p50_us: 1000,
+            p99_us: 2000,
+            server_cpu_us_per_op: 50.0,
+            own_cpu_us_per_op: 20.0,
+            others_cores: others,
+            steal_cores: 0.0,
+        }
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between() {
+        assert_eq!(Spread::of([]), None);
+        assert_eq!(Spread::of([3.0, 1.0, 2.0]), Some(Spread { median: 2.0, min: 1.0, max: 3.0 }));
+        assert_eq!(Spread::of([4.0, 1.0]), Some(Spread { median: 2.5, min: 1.0, max: 4.0 }));
+    }
+
+    #[test]
+    fn a_noisy_round_is_marked_and_left_out_of_medians_and_ratios() {
+        use Arrangement::Leader;
+        let rows = [
+            row(PALISADE, Leader, 1, 100.0, 0.0),
+            row(PALISADE, Leader, 2, 300.0, 0.05),
+            row(PALISADE, Leader, 3, 900.0, 0.21),
+            row("etcd", Leader, 1, 50.0, 0.2),
+            row("etcd", Leader, 2, 10.0, 0.9),
+            row("etcd", Leader, 3, 60.0, 0.0),
+        ];
+        let standing = Standing::of("solo", &rows);
+        let (ours, theirs) = ((PALISADE, Leader), ("etcd", Leader));
+        assert_eq!(standing.rounds(ours), (2, 3));
+        assert_eq!(standing.spread(ours, Figure::Rate).map(|s| s.median), Some(200.0));
+        assert_eq!(standing.spread(theirs, Figure::Rate).map(|s| (s.min, s.max)), Some((50.0, 60.0)));
+        assert_eq!(standing.ratios(theirs, Figure::Rate), [(1, 2.0)]);
+        assert!(
+            rows[2].json().contains(r#""counted":false"#) && rows[3].json().contains(r#""counted":true"#)
+        );
+    }
+
+    #[test]
+    fn a_peer_is_quoted_in_the_arrangement_that_suits_it() {
+        use Arrangement::{All, Leader};
+        let rows = [
+            row("ZooKeeper", Leader, 1, 70.0, 0.0),
+            row("ZooKeeper", All, 1, 80.0, 0.0),
+            row("etcd", Leader, 1, 40.0, 0.0),
+            row("etcd", All, 1, 90.0, 0.5),
+            row(PALISADE, Leader, 1, 160.0, 0.0),
+        ];
+        let standing = Standing::of("solo", &rows);
+        assert_eq!(standing.entrants()[0], (PALISADE, Leader));
+        assert_eq!(standing.peers(), [("ZooKeeper", All), ("etcd", Leader)]);
+        assert_eq!(standing.ratios(("ZooKeeper", All), Figure::Rate), [(1, 2.0)]);
+    }
+}

@@ -352,7 +352,9 @@ pub fn template(listen: SocketAddr, insecure: bool, peers: &BTreeMap<NodeId, Str
     line(format_args!("# inflight_max = {}", d.inflight_max));
     line(format_args!("# hello_timeout_ms = {}", d.hello_timeout_ms));
     line(format_args!("# clients_per_turn = {}", d.clients_per_turn));
-    line(format_args!("# Under load a batch of the log closes after so long or with so many commands: latency against CPU."));
+    line(format_args!(
+        "# Under load a batch of the log closes after so long or with so many commands: latency against CPU."
+    ));
     line(format_args!("# batch_gap_us = {}", d.batch_gap_us));
     line(format_args!("# batch_commands = {}", d.batch_commands));
     line(format_args!(""));

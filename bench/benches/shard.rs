@@ -100,6 +100,7 @@ impl Server {
         }
         loop {
             self.shard.finish_turn(self.now, &mut out);
+            self.shard.apply_turn(self.now, &mut out);
             replies.append(&mut out.replies);
             let ops = std::mem::take(&mut out.disk);
             if ops.is_empty() {

@@ -197,12 +197,20 @@ impl Raft {
 
     /// Whether [`Raft::take_ready`] has anything to give.
     pub fn has_ready(&self) -> bool {
-        self.delivered < self.commit || self.has_urgent()
+        self.has_committed() || self.has_urgent()
+    }
+
+    /// Whether committed blocks wait to be handed out by [`Raft::take_ready`].
+    pub fn has_committed(&self) -> bool {
+        self.delivered < self.commit
     }
 
     /// Whether [`Raft::take_urgent`] has anything to give.
     pub fn has_urgent(&self) -> bool {
-        !self.mail.is_empty() || self.confirmed.is_some() || self.told != self.standing() || self.must_persist()
+        !self.mail.is_empty()
+            || self.confirmed.is_some()
+            || self.told != self.standing()
+            || self.must_persist()
     }
 
     /// Hands out the work that has gathered.

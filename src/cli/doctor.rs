@@ -18,8 +18,8 @@ pub(crate) fn run(global: &Global, args: &DoctorArgs) -> Result<u8, Failure> {
     let dir = dev_dir::locate(args.dir.clone())?;
     let options = Options { measure_disk: !args.quick, ..Options::default() };
     let report = palisade_tuning::examine(&dir, options);
-    let placement = Topology::of_host()
-        .map(|host| palisade_tuning::plan(&host.cores, &host.siblings, EXECUTORS, false));
+    let placement =
+        Topology::of_host().map(|host| palisade_tuning::plan(&host.cores, &host.siblings, EXECUTORS, false));
     let mut out = Output::new(global.json);
     out.line(
         || {

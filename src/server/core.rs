@@ -154,17 +154,29 @@ impl Core {
             if let Some(shard) = &mut self.shard {
                 shard.finish_turn(now, &mut self.actions);
             }
-            let replies = self.actions.replies.len() + self.actions.pushes.len();
-            let decided = self.stages.take(now, &mut self.actions.passed);
-            self.perform();
-            self.sockets.flush();
-            self.stages.replied(decided, replies);
+            self.carry_out(now);
+            // Disks and peers have their work; now the answers.
+            if let Some(shard) = &mut self.shard {
+                shard.apply_turn(now, &mut self.actions);
+            }
+            if !self.actions.is_empty() {
+                self.carry_out(now);
+            }
             self.bury_closed(now);
             self.publish(now);
             if self.may_end(now) {
                 return Ok(());
             }
         }
+    }
+
+    /// Does what the shard asks for, and sends all that it has to say.
+    fn carry_out(&mut self, now: Time) {
+        let replies = self.actions.replies.len() + self.actions.pushes.len();
+        let decided = self.stages.take(now, &mut self.actions.passed);
+        self.perform();
+        self.sockets.flush();
+        self.stages.replied(decided, replies);
     }
 
     /// Sleeps until something is in the inbox, a socket is ready or something is due. Never returns

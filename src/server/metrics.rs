@@ -121,7 +121,12 @@ pub(crate) struct StageMetrics {
 const STAGE_NAME: &str = "palisade_stage_microseconds";
 
 fn render_stages(cores: &[std::sync::Arc<Metrics>], out: &mut String) {
-    header(out, STAGE_NAME, "summary", "Time of operations in each stage of a leader; quantiles of the last ten seconds.");
+    header(
+        out,
+        STAGE_NAME,
+        "summary",
+        "Time of operations in each stage of a leader; quantiles of the last ten seconds.",
+    );
     for (core, metrics) in cores.iter().enumerate() {
         for (stage, numbers) in STAGES.iter().zip(&metrics.stages) {
             let labels = format!("core=\"{core}\",stage=\"{stage}\"");

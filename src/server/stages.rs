@@ -105,11 +105,8 @@ mod tests {
     #[test]
     fn blocks_weigh_as_much_as_their_commands() {
         let (mut stages, metrics) = (Stages::new(Time(0)), Metrics::default());
-        let passed = |micros, commands| Passed {
-            stage: Stage::Disk,
-            took: Duration::from_micros(micros),
-            commands,
-        };
+        let passed =
+            |micros, commands| Passed { stage: Stage::Disk, took: Duration::from_micros(micros), commands };
         let decided = stages.take(Time(0), &mut vec![passed(100, 999), passed(9_000, 1)]);
         stages.replied(decided, 0);
         stages.publish(Time(2_000_000_000), &metrics);

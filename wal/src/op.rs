@@ -27,6 +27,8 @@ pub enum DiskOp {
         size: u64,
         /// The first bytes, a multiple of 4096 of them.
         header: Bytes,
+        /// Nobody waits for it yet: the zeros may be written slowly, to leave the disk to others.
+        ahead: bool,
     },
     /// Writes all parts, in any order and to their last byte (a short write is completed), then
     /// syncs the data once. A part may lie behind the end of the file, which then grows.

@@ -26,6 +26,10 @@ use crate::slots::Slots;
 
 /// How long after the last batch an idle log writes the seal that proves it durable.
 const SEAL_AFTER: Duration = Duration::from_millis(10);
+/// The next segment is made once this part of the active one is full: early, so that it can be made
+/// slowly. Nodes make theirs at the same time, and on a shared disk the zeros of all would hold up
+/// every batch.
+const SPARE_AT: u64 = 4;
 /// How long after a lack of space a segment is tried again.
 const RETRY_SPACE: Duration = Duration::from_secs(1);
 
@@ -343,7 +347,7 @@ impl Wal {
                     return None;
                 }
                 let header = self.active;
-                self.create_op(header)
+                self.create_op(header, false)
             }
             Step::HardFirst => self.hard_op(0),
             Step::HardSecond => self.hard_op(1),
@@ -355,11 +359,11 @@ impl Wal {
         Some(op)
     }
 
-    fn create_op(&mut self, header: SegmentHeader) -> DiskOp {
+    fn create_op(&mut self, header: SegmentHeader, ahead: bool) -> DiskOp {
         self.retry_at = None;
         let id = self.op_id();
         let file = segment_file(self.config.shard, header.number);
-        DiskOp::Create { id, file, size: header.size, header: Bytes::from(header.encode(&self.owner)) }
+        DiskOp::Create { id, file, size: header.size, header: Bytes::from(header.encode(&self.owner)), ahead }
     }
 
     fn hard_op(&mut self, copy: usize) -> DiskOp {
@@ -465,13 +469,13 @@ impl Wal {
         if self.background.is_some() || !self.is_open() {
             return None;
         }
-        let half_full = self.offset - DATA_START > (self.active.size - DATA_START) / 2;
-        if self.spare.is_none() && (half_full || self.starved) && self.retry_at.is_none_or(|at| at <= now) {
+        let due = self.offset - DATA_START > (self.active.size - DATA_START) / SPARE_AT;
+        if self.spare.is_none() && (due || self.starved) && self.retry_at.is_none_or(|at| at <= now) {
             let number = self.active.number + 1;
             let salt = draw_salt(&mut self.salts, number, self.seq);
             let size = self.config.segment_bytes;
             let header = SegmentHeader { number, salt, size, durable_upto: self.seq, opening: None };
-            let op = self.create_op(header);
+            let op = self.create_op(header, !self.starved);
             self.background = Some((op.id(), Job::Spare(header)));
             return Some(op);
         }

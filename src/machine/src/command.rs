@@ -272,7 +272,8 @@ impl<'a> CommandRef<'a> {
     /// When they are not exactly one command. The names of an acquire are for the caller to check.
     #[inline(always)]
     pub fn decode(bytes: &'a [u8]) -> Result<CommandRef<'a>, DecodeError> {
-        // Nearly all commands are of these two kinds; what is rare is kept out of the way.
+        // Nearly all commands are of these two kinds. Inlined, their fields stay in registers; as a value
+        // in memory they are written in parts and read as a whole, for which the processor waits.
         match bytes {
             [ACQUIRE, rest @ ..] => get_acquire(rest),
             [RELEASE, claim @ ..] if claim.len() == CLAIM_BYTES => {

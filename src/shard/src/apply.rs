@@ -27,7 +27,12 @@ impl Shard {
             self.answer_lost(origin, out);
         }
         let mut effects = core::mem::take(&mut self.effects);
+        // What the next commands will touch is fetched together, not one by one when each is applied.
+        let (mut ahead, mut warmed) = (block.commands(), 0);
         for (place, command) in block.commands().enumerate() {
+            if place == warmed {
+                warmed += self.machine.warm(&mut ahead);
+            }
             let index = LogIndex(block.first().0 + place as u64);
             effects.clear();
             let at = Applied { index, clock_ms: block.clock_ms() };

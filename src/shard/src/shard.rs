@@ -23,9 +23,13 @@ use crate::waits::Waits;
 /// How often a leader looks at its backlog of sweeps.
 const SWEEP_EVERY: Duration = Duration::from_millis(5);
 
+/// How long a follower may leave committed blocks for a turn that comes anyway.
+const APPLY_WITHIN: Duration = Duration::from_millis(2);
+
 /// One Raft group wired to its log and its state machine.
 ///
 /// The driver hands in everything that happened ([`Shard::handle`]), calls [`Shard::finish_turn`]
+/// and then [`Shard::apply_turn`]
 /// once, carries out the [`Actions`], and comes back with the next inputs or at
 /// [`Shard::next_deadline`]. Time is the driver's and must not go back.
 pub struct Shard {
@@ -57,6 +61,8 @@ pub struct Shard {
     pub(crate) persisted: u64,
     /// The last turn left committed blocks for this one.
     pub(crate) deferred: bool,
+    /// This turn gave the disk something to do.
+    pub(crate) fed_disk: bool,
     pub(crate) effects: Vec<Effect>,
     pub(crate) counters: Counters,
     pub(crate) stages: Stages,
@@ -123,6 +129,7 @@ impl Shard {
             sweeping: false,
             persisted: 0,
             deferred: false,
+            fed_disk: false,
             effects: Vec::new(),
             counters: Counters::default(),
             stages: Stages::default(),
@@ -148,21 +155,33 @@ impl Shard {
         }
     }
 
-    /// Ends a turn: acts on what is due, seals the open block if the disk is free, applies what is
-    /// committed, answers.
+    /// Acts on what is due and seals the open block if the disk is free: what disks and peers are to
+    /// do. Carry that out before [`Shard::apply_turn`].
     pub fn finish_turn(&mut self, now: Time, out: &mut Actions) {
         self.pass_time(now, out);
         self.raft.tick(now);
         self.act_on_due(now);
-        self.run_ready(now, out);
+        self.run_urgent(now, out);
+        self.note_stages(now, out);
+        self.fed_disk = !out.disk.is_empty();
     }
 
-    /// When to call [`Shard::finish_turn`] again if nothing happens before.
+    /// Ends the turn: applies what is committed, and answers.
+    pub fn apply_turn(&mut self, now: Time, out: &mut Actions) {
+        self.run_committed(now, out);
+    }
+
+    /// When to begin another turn if nothing happens before.
     pub fn next_deadline(&self) -> Time {
-        if self.raft.has_ready() {
+        if self.raft.has_urgent() {
             return self.seen;
         }
         let mut next = self.raft.next_deadline().min(self.wal.next_deadline());
+        if self.raft.has_committed() {
+            // Nobody waits for what a follower applies: the turn that ends the disk's work will do.
+            let patience = self.deferred && self.leading.is_none();
+            next = next.min(if patience { self.seen + APPLY_WITHIN } else { self.seen });
+        }
         if self.serving {
             next = next.min(self.clocks.next()).min(self.waits.next());
             if self.machine.backlog_len() > 0 && !self.sweeping {

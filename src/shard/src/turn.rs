@@ -18,30 +18,29 @@ use crate::rounds::Item;
 use crate::shard::Shard;
 
 impl Shard {
-    /// Runs until nothing moves, within the bound of a turn. What disks and peers wait for comes
-    /// first. When that gave the disk something to do, the turn ends there and committed blocks are
-    /// applied in the next one, so that the disk works meanwhile; but not twice in a row.
-    pub(crate) fn run_ready(&mut self, now: Time, out: &mut Actions) {
-        let deferred = core::mem::take(&mut self.deferred);
+    /// Applies what is committed, within the bound of a turn. If this turn gave the disk something to
+    /// do, not now but in the next turn, so that the disk works meanwhile; but not twice in a row.
+    pub(crate) fn run_committed(&mut self, now: Time, out: &mut Actions) {
+        let was_deferred = core::mem::take(&mut self.deferred);
+        if !self.raft.has_committed() {
+            return;
+        }
+        if self.fed_disk && !was_deferred {
+            self.deferred = true;
+            return;
+        }
         let mut commands = self.config.commands_per_turn;
-        loop {
-            self.run_urgent(now, out);
-            self.note_stages(now, out);
-            if out.stop.is_some() || commands == 0 || !self.raft.has_ready() {
-                return;
-            }
-            if !out.disk.is_empty() && !deferred {
-                self.deferred = true;
-                return;
-            }
+        while out.stop.is_none() && commands > 0 && self.raft.has_committed() {
             let ready = self.raft.take_ready();
             let taken: u32 = ready.committed.iter().map(Block::count).sum();
             commands = commands.saturating_sub(taken);
             self.take_apart(now, ready, out);
         }
+        self.run_urgent(now, out);
+        self.note_stages(now, out);
     }
 
-    fn note_stages(&mut self, now: Time, out: &mut Actions) {
+    pub(crate) fn note_stages(&mut self, now: Time, out: &mut Actions) {
         if self.leading.is_some() {
             let (durable, commit) = (self.raft.durable(), self.raft.commit());
             self.stages.reached(now, durable, commit, self.applied, &mut out.passed);
@@ -49,7 +48,7 @@ impl Shard {
     }
 
     /// Seals, starts rounds, sends and persists until all that is under way.
-    fn run_urgent(&mut self, now: Time, out: &mut Actions) {
+    pub(crate) fn run_urgent(&mut self, now: Time, out: &mut Actions) {
         let mut moved = true;
         while moved && out.stop.is_none() {
             moved = false;

@@ -93,6 +93,7 @@ impl Node {
         }
         loop {
             self.shard.finish_turn(self.now, &mut out);
+            self.shard.apply_turn(self.now, &mut out);
             self.shard.check();
             assert_eq!(out.stop, None);
             self.replies.append(&mut out.replies);
@@ -189,6 +190,7 @@ fn nothing_is_answered_before_the_disk_is_done() {
     let request = acquire(session, 1, "k", Wait::No);
     node.shard.handle(node.now, Input::Request { conn: CONN, id: RequestId(500), request }, &mut out);
     node.shard.finish_turn(node.now, &mut out);
+    node.shard.apply_turn(node.now, &mut out);
     assert!(out.replies.is_empty(), "written, not synced");
     assert_eq!(out.disk.len(), 1);
     let op = out.disk.remove(0);

@@ -260,6 +260,7 @@ impl World {
             self.hand_over(node, local, &mut shard, input, &mut out)?;
         }
         shard.finish_turn(local, &mut out);
+        shard.apply_turn(local, &mut out);
         self.nodes[node].shard = Some(shard);
         self.look(node, applied)?;
         self.perform(node, out)?;

@@ -1,6 +1,7 @@
 //! DESIGN sections 1 and 3: fences, epochs, classes, the queue, describe.
 
 use super::*;
+use crate::CommandRef;
 use palisade_types::{Epoch, TransitionKind};
 use std::string::ToString;
 
@@ -224,6 +225,36 @@ fn no_bytes_do_nothing_and_bytes_that_are_no_command_stop_the_node() {
     let error = w.machine.apply(at(3), b"\xff", &mut effects).unwrap_err();
     assert_eq!(error.index, LogIndex(3));
     assert!(effects.is_empty());
+}
+
+#[test]
+fn names_that_are_none_stop_the_node_whether_the_key_has_a_record_or_not() {
+    let mut w = World::new();
+    let session = w.open(1);
+    w.apply(&fenced(session, 1, "known", Some("db")));
+    let mut index = w.index;
+    for (key, resource, is_good) in [
+        (&b"new"[..], &b"db"[..], true),
+        (b"known", b"db", true),
+        (b"known", b"other", true),
+        (b"n\x01w", b"db", false),
+        (b"n\xffw", b"db", false),
+        (b"known", b"d\x7f", false),
+        (b"known", b"d\xff", false),
+        (b"new", b"d\n", false),
+    ] {
+        let mut bytes = Vec::new();
+        let (ticket, resource) = (Ticket(index + 1), Some(resource));
+        CommandRef::Acquire { session, ticket, key, class: Class::Fenced, resource, wait: true }
+            .encode(&mut bytes);
+        assert_eq!(Command::decode(&bytes).is_ok(), is_good);
+        index += 1;
+        let at = Applied { index: LogIndex(index), clock_ms: 0 };
+        let mut effects = Vec::new();
+        assert_eq!(w.machine.apply(at, &bytes, &mut effects).is_ok(), is_good);
+        assert_eq!(effects.len(), usize::from(is_good), "what is damaged has no effect");
+    }
+    w.machine.check();
 }
 
 #[test]

@@ -55,7 +55,7 @@ const LAYERS: &[Layer] = &[
         name: "palisade-bench",
         dir: "bench",
         pure: false,
-        imports: &["palisade", "palisade-types", "palisade-wire", "palisade-tuning"],
+        imports: &["palisade-types", "palisade-wire", "palisade-tuning"],
     },
     Layer { name: "palisade-tuning", dir: "tuning", pure: false, imports: &[] },
     Layer {

@@ -11,7 +11,7 @@ use crate::observer::{self, Observer, Seen, Watch};
 use crate::options::{LoadOptions, Target};
 use crate::pace::{Clock, Pacer};
 use crate::poller::Poller;
-use crate::report::Report;
+use crate::report::{Report, host};
 use crate::work::Measured;
 
 /// How long the leader is looked for at the start.
@@ -63,6 +63,7 @@ fn report(options: &LoadOptions, nodes: usize, seen: Seen, outcome: Outcome) -> 
         backlog: outcome.backlog,
         grants_judged: outcome.grants_judged,
         recoveries: outcome.recoveries,
+        host: host(),
     }
 }
 

@@ -13,6 +13,7 @@ mod fleet;
 mod forms;
 mod glance;
 mod hello;
+mod history;
 mod host;
 mod ledger;
 mod load;
@@ -34,6 +35,7 @@ use clap::{Parser, Subcommand};
 use compare::CompareOptions;
 use echo::EchoOptions;
 use error::BenchError;
+use history::RecordOptions;
 use options::LoadOptions;
 
 /// Load against a Palisade cluster.
@@ -50,6 +52,8 @@ enum Command {
     Load(LoadOptions),
     /// Measures Palisade and its peers beside each other on this machine.
     Compare(CompareOptions),
+    /// Measures the standard works and adds a line to the history of this repository.
+    Record(RecordOptions),
     /// Puts a server under load that does nothing but answer.
     Echo(EchoOptions),
 }
@@ -58,6 +62,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Load(options) => load(&options),
         Command::Compare(options) => compare::run(&options),
+        Command::Record(options) => history::run(&options),
         Command::Echo(options) => echo(&options),
     };
     match done {

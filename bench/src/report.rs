@@ -36,6 +36,14 @@ pub(crate) struct Report {
     pub(crate) grants_judged: u64,
     /// Times the leader or a connection was lost.
     pub(crate) recoveries: u64,
+    /// The machine, in short.
+    pub(crate) host: String,
+}
+
+/// This machine in one line, as `palisade doctor` sees it. The disk is not measured: a run has used it.
+pub(crate) fn host() -> String {
+    let options = palisade_tuning::Options { measure_disk: false, iterations: 1 };
+    palisade_tuning::examine(Path::new("."), options).short()
 }
 
 /// The names of a run's latencies, and the share of operations at or below each.
@@ -70,6 +78,11 @@ impl Report {
 
     /// One line of JSON. What is unknown is null.
     pub(crate) fn json(&self) -> String {
+        self.to_json().to_string()
+    }
+
+    /// The same, not yet text.
+    pub(crate) fn to_json(&self) -> Value {
         let work = &self.work;
         let per_s = self.operations_per_s().round();
         let latency = &self.measured.latency;
@@ -98,11 +111,12 @@ impl Report {
             "backlog": self.backlog,
             "recoveries": self.recoveries,
             "grants_judged": self.grants_judged,
+            "host": self.host,
         });
         for (name, quantile) in QUANTILES {
             line[name] = latency.value_at_quantile(quantile).into();
         }
-        line.to_string()
+        line
     }
 
     /// A table for people.
@@ -163,6 +177,7 @@ impl Report {
             "errors",
             &format!("{}  left waiting {}  recoveries {}", self.errors, self.backlog, self.recoveries),
         );
+        row(&mut table, "host", &self.host);
         table.truncate(table.trim_end().len());
         table
     }
@@ -248,6 +263,7 @@ mod tests {
             backlog: 0,
             grants_judged: 1000,
             recoveries: 0,
+            host: "a machine".to_owned(),
         }
     }
 
@@ -279,6 +295,7 @@ mod tests {
             ("others_cores", json!(0.0035)),
             ("steal_cores", json!(0.0)),
             ("errors", json!(1)),
+            ("host", json!("a machine")),
         ] {
             assert_eq!(json.get(field), Some(&expected), "{field}");
         }

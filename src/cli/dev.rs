@@ -24,6 +24,9 @@ use super::sys;
 
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// Where glibc reads how its allocator is to behave.
+const MALLOC_TUNABLES: &str = "GLIBC_TUNABLES";
+
 /// A node that ran so long starts again at the shortest back-off.
 const SETTLED: Duration = Duration::from_secs(10);
 /// So many ends in a row before the cluster was ever ready, and `dev` gives up.
@@ -217,6 +220,10 @@ async fn told(stopping: &mut watch::Receiver<bool>) {
 fn spawn(program: &Path, dir: &Path) -> std::io::Result<Child> {
     let mut command = std::process::Command::new(program);
     command.arg0("palisade").arg("serve").arg(dir).process_group(0).stdin(Stdio::null());
+    // Tables in huge pages, where the host allows it to those who ask: see tuning/README.md.
+    if std::env::var_os(MALLOC_TUNABLES).is_none() {
+        command.env(MALLOC_TUNABLES, "glibc.malloc.hugetlb=1");
+    }
     command.stdout(std::io::stderr().as_fd().try_clone_to_owned()?);
     sys::die_with_parent(&mut command);
     Command::from(command).spawn()

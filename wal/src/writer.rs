@@ -29,7 +29,7 @@ const SEAL_AFTER: Duration = Duration::from_millis(10);
 /// The next segment is made once this part of the active one is full: early, so that it can be made
 /// slowly. Nodes make theirs at the same time, and on a shared disk the zeros of all would hold up
 /// every batch.
-const SPARE_AT: u64 = 4;
+const SPARE_AT: u64 = 2;
 /// How long after a lack of space a segment is tried again.
 const RETRY_SPACE: Duration = Duration::from_secs(1);
 

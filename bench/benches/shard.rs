@@ -11,11 +11,8 @@ use common::{BLOCK_COMMANDS, Cycle, SHARD};
 use criterion::{Criterion, Throughput};
 use palisade_raft::Config;
 use palisade_shard::{Actions, Input, Shard, ShardConfig};
-use palisade_types::{
-    ClusterId, ClusterLimits, ConnId, Incarnation, Name, NodeId, Reply, RequestId, SessionId, SessionToken,
-    Time,
-};
-use palisade_wal::{Identity, SimDisk, WalConfig, hard_state_file, initial_hard_state, recover_shard};
+use palisade_types::{ConnId, Reply, RequestId, SessionId, SessionToken, Time};
+use palisade_wal::{WalConfig, recover_shard};
 use palisade_wire::Request;
 
 const CONN: ConnId = ConnId(1);
@@ -32,17 +29,7 @@ struct Server {
 }
 
 fn boot(now: Time) -> Shard {
-    let identity = Identity {
-        cluster: ClusterId(7),
-        cluster_name: Name::new("bench").expect("a name"),
-        node: NodeId(1),
-        incarnation: Incarnation(9),
-        shards: 1,
-        voters: vec![NodeId(1)],
-        limits: ClusterLimits::default(),
-    };
-    let mut disk = SimDisk::new();
-    disk.put(&hard_state_file(SHARD), &initial_hard_state(&identity, SHARD));
+    let (identity, disk) = common::formatted();
     let recovered = recover_shard(&disk, &identity, SHARD).expect("an empty log");
     let raft = Config::new(identity.node, SHARD, identity.voters.clone());
     let wal = WalConfig::new(&identity, SHARD, 1);

@@ -9,25 +9,11 @@ use std::time::{Duration, Instant};
 
 use common::{BLOCK_COMMANDS, Cycle, SHARD};
 use criterion::{Criterion, Throughput};
-use palisade_types::{ClusterId, ClusterLimits, Incarnation, LogIndex, Name, NodeId, Time};
-use palisade_wal::{
-    DiskOp, Identity, SimDisk, Wal, WalConfig, hard_state_file, initial_hard_state, recover_shard,
-};
+use palisade_types::{LogIndex, Time};
+use palisade_wal::{DiskOp, SimDisk, Wal, WalConfig, recover_shard};
 
 /// Blocks of the log that is recovered: a few MiB.
 const RECOVERED_BLOCKS: u64 = 256;
-
-fn identity() -> Identity {
-    Identity {
-        cluster: ClusterId(7),
-        cluster_name: Name::new("bench").expect("a name"),
-        node: NodeId(1),
-        incarnation: Incarnation(9),
-        shards: 1,
-        voters: vec![NodeId(1)],
-        limits: ClusterLimits::default(),
-    }
-}
 
 /// A log, and what it is given to write.
 struct Log {
@@ -39,9 +25,7 @@ struct Log {
 
 impl Log {
     fn new() -> Log {
-        let identity = identity();
-        let mut disk = SimDisk::new();
-        disk.put(&hard_state_file(SHARD), &initial_hard_state(&identity, SHARD));
+        let (identity, disk) = common::formatted();
         let recovered = recover_shard(&disk, &identity, SHARD).expect("an empty log");
         let wal = Wal::open(WalConfig::new(&identity, SHARD, 1), recovered.tail, Time::from_millis(1));
         Log { disk, wal, cycle: Cycle::new(1_000, 8), persists: 0 }
@@ -92,7 +76,7 @@ fn recover(c: &mut Criterion) {
             disk.complete(id).expect("the disk is well");
         });
     }
-    let identity = identity();
+    let (identity, _) = common::formatted();
     group.bench_function(format!("recover {} MiB", log.wal.log_bytes() >> 20), |b| {
         b.iter(|| recover_shard(&log.disk, &identity, SHARD).expect("a whole log"));
     });

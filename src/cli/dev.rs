@@ -24,11 +24,10 @@ use super::sys;
 
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// Where glibc reads how its allocator is to behave.
-const MALLOC_TUNABLES: &str = "GLIBC_TUNABLES";
-
 /// A node that ran so long starts again at the shortest back-off.
 const SETTLED: Duration = Duration::from_secs(10);
+/// Where glibc reads how its allocator is to behave.
+const MALLOC_TUNABLES: &str = "GLIBC_TUNABLES";
 /// So many ends in a row before the cluster was ever ready, and `dev` gives up.
 const FIRST_TRIES: u32 = 5;
 /// How long ports may be taken by what is on its way out.

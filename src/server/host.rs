@@ -17,7 +17,7 @@ const FILES_RESERVED: u64 = 64;
 /// # Errors
 /// The first thing that is missing.
 pub(crate) fn check(dir: &Path) -> Result<(), ServeError> {
-    sys::try_io_uring().map_err(ServeError::IoUring)?;
+    palisade_tuning::try_io_uring().map_err(ServeError::IoUring)?;
     let locked = sys::raise_limit(Limit::LockedMemory).map_err(host)?;
     if locked < LOCKED_MEMORY_MIN {
         return Err(ServeError::LockedMemory { bytes: locked, needed: LOCKED_MEMORY_MIN });

@@ -113,19 +113,6 @@ pub(crate) fn wake_thread(thread: i32) -> io::Result<()> {
     check(result as libc::c_int).map(|_| ())
 }
 
-/// Whether this process may use io_uring: sets up a small ring and closes it.
-pub(crate) fn try_io_uring() -> io::Result<()> {
-    // struct io_uring_params is 120 bytes; zero means defaults.
-    let mut params = [0u64; 16];
-    // SAFETY: the kernel reads and writes 120 bytes of the 128 that live here; the descriptor it
-    // returns is new and closed at once.
-    unsafe {
-        let fd = libc::syscall(libc::SYS_io_uring_setup, 2, params.as_mut_ptr());
-        drop(OwnedFd::from_raw_fd(check(fd as libc::c_int)?));
-    }
-    Ok(())
-}
-
 /// Which limit of the process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {

@@ -20,6 +20,7 @@ use std::path::Path;
 pub use check::{Check, Verdict};
 pub use placement::{Placement, pin_current_thread, plan};
 pub use report::Report;
+pub use sys::try_io_uring;
 pub use topology::Topology;
 
 use root::Root;
@@ -47,6 +48,6 @@ impl Default for Options {
 /// read is a check that says so.
 #[must_use]
 pub fn examine(dir: &Path, options: Options) -> Report {
-    let attempt = sys::try_io_uring().map_err(|e| e.to_string());
+    let attempt = try_io_uring().map_err(|e| e.to_string());
     checks::run(&Root::host(), &attempt, dir, options)
 }

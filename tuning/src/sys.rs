@@ -8,7 +8,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 ///
 /// # Errors
 /// What the kernel answered.
-pub(crate) fn try_io_uring() -> io::Result<()> {
+pub fn try_io_uring() -> io::Result<()> {
     // struct io_uring_params is 120 bytes; zero means defaults.
     let mut params = [0u64; 16];
     // SAFETY: the kernel reads and writes 120 bytes of the 128 that live here.

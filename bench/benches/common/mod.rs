@@ -6,14 +6,32 @@ use criterion::Criterion;
 use palisade_machine::Command;
 use palisade_types::block::Seal;
 use palisade_types::{
-    Block, BlockBuilder, Class, Key, LogIndex, Rng, SessionId, SessionToken, ShardId, Term, Ticket,
+    Block, BlockBuilder, Class, ClusterId, ClusterLimits, Incarnation, Key, LogIndex, Name, NodeId, Rng,
+    SessionId, SessionToken, ShardId, Term, Ticket,
 };
+use palisade_wal::{Identity, SimDisk, hard_state_file, initial_hard_state};
 use palisade_wire::{Request, Wait};
 
 /// The shard of all benches.
 pub(crate) const SHARD: ShardId = ShardId(0);
 /// Commands in a block: what a leader gathers between two syncs under load.
 pub(crate) const BLOCK_COMMANDS: u64 = 256;
+
+/// A cluster of one node, and its disk before it first starts.
+pub(crate) fn formatted() -> (Identity, SimDisk) {
+    let identity = Identity {
+        cluster: ClusterId(7),
+        cluster_name: Name::new("bench").expect("a name"),
+        node: NodeId(1),
+        incarnation: Incarnation(9),
+        shards: 1,
+        voters: vec![NodeId(1)],
+        limits: ClusterLimits::default(),
+    };
+    let mut disk = SimDisk::new();
+    disk.put(&hard_state_file(SHARD), &initial_hard_state(&identity, SHARD));
+    (identity, disk)
+}
 
 /// Sessions that acquire and release the keys of their own in turn, one command under way each, in an
 /// order that changes with every round: no cache or prefetcher sees a pattern that clients lack.

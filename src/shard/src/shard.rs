@@ -29,9 +29,8 @@ const APPLY_WITHIN: Duration = Duration::from_millis(2);
 /// One Raft group wired to its log and its state machine.
 ///
 /// The driver hands in everything that happened ([`Shard::handle`]), calls [`Shard::finish_turn`]
-/// and then [`Shard::apply_turn`]
-/// once, carries out the [`Actions`], and comes back with the next inputs or at
-/// [`Shard::next_deadline`]. Time is the driver's and must not go back.
+/// and then [`Shard::apply_turn`] once each, carries out the [`Actions`] after either, and comes back
+/// with the next inputs or at [`Shard::next_deadline`]. Time is the driver's and must not go back.
 pub struct Shard {
     pub(crate) config: ShardConfig,
     pub(crate) raft: Raft,
@@ -164,11 +163,6 @@ impl Shard {
         self.run_urgent(now, out);
         self.note_stages(now, out);
         self.fed_disk = !out.disk.is_empty();
-    }
-
-    /// Ends the turn: applies what is committed, and answers.
-    pub fn apply_turn(&mut self, now: Time, out: &mut Actions) {
-        self.run_committed(now, out);
     }
 
     /// When to begin another turn if nothing happens before.

@@ -18,9 +18,9 @@ use crate::rounds::Item;
 use crate::shard::Shard;
 
 impl Shard {
-    /// Applies what is committed, within the bound of a turn. If this turn gave the disk something to
+    /// Ends a turn: applies what is committed, within the bound of a turn, and answers. If this turn gave the disk something to
     /// do, not now but in the next turn, so that the disk works meanwhile; but not twice in a row.
-    pub(crate) fn run_committed(&mut self, now: Time, out: &mut Actions) {
+    pub fn apply_turn(&mut self, now: Time, out: &mut Actions) {
         let was_deferred = core::mem::take(&mut self.deferred);
         if !self.raft.has_committed() {
             return;

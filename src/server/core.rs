@@ -1,29 +1,29 @@
 //! The loop of one core: everything that happened since the last turn goes into the shard, the turn
 //! is finished, and what the shard asks for is carried out. One task, bounded turns, one place where
-//! it sleeps.
+//! it sleeps: an epoll set of all sockets and the log's ring. The executor's own rings, which make
+//! files and carry messages of other threads, get their turn now and then; to turn them at every
+//! wake cost more than the work of a block (RESULTS.md).
 
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_lite::FutureExt;
 use glommio::timer::Timer;
 use palisade_shard::{Actions, Input, Shard, ShardConfig};
 use palisade_types::reply::NodeStatus;
 use palisade_types::{ConnId, LogIndex, NodeId, Term, Time};
 use palisade_wal::{DiskFault, OpId, Recovered};
 
-use super::bridge::{self, Readiness};
 use super::conn::Role;
-use super::disk::Disk;
+use super::disk::{Disk, Wanted};
 use super::inbox::{Event, Inbox, Outside, Owner, Report};
 use super::members::Members;
 use super::metrics::Metrics;
 use super::peers::Peers;
 use super::sockets::{Ready, Sockets};
 use super::stages::Stages;
-use super::sys::Epoll;
+use super::watchdog::Heartbeat;
 use super::{fatal, inbox};
 use crate::clock;
 
@@ -31,12 +31,21 @@ use crate::clock;
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
 /// A loop that did not run for so long was held up.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Looks at the sockets in one turn of the loop …
+/// Looks at the sockets in one turn of the loop, that of the sleep among them …
 const LOOKS_PER_TURN: usize = 2;
 /// … if fewer than this were ready at the first.
 const FEW_READY: usize = 16;
-/// Turns of the sockets after a pause, at most: others wait too.
-const DRAIN_TURNS_MAX: usize = 1_000;
+/// Between two turns of the executor's rings: as long as messages of other threads may wait …
+const VISIT: Duration = Duration::from_millis(10);
+/// … while a file is made ahead of its use …
+const VISIT_LATER: Duration = Duration::from_millis(1);
+/// … and while the log waits for a file.
+const VISIT_NOW: Duration = Duration::from_micros(100);
+/// The executor turns its rings when all tasks wait, so the loop waits for a timer: one that is over
+/// when the executor first looks at it, but not yet when it is made.
+const A_MOMENT: Duration = Duration::from_micros(5);
+/// Looks after a pause, at most: others wait too.
+const DRAIN_LOOKS_MAX: usize = 1_000;
 
 /// What a core is built from, on its own thread.
 pub(crate) struct CoreParts {
@@ -53,6 +62,7 @@ pub(crate) struct CoreParts {
     pub(crate) listener: std::net::TcpListener,
     pub(crate) limits: super::sockets::SocketLimits,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) heartbeat: Arc<Heartbeat>,
     pub(crate) outside: (async_channel::Sender<Outside>, async_channel::Receiver<Outside>),
 }
 
@@ -80,10 +90,11 @@ pub(crate) struct Core {
     pub(super) scratch: Vec<u8>,
     inbox: Rc<Inbox>,
     ready: Vec<Ready>,
-    readiness: Option<Readiness>,
-    timer: Option<(Time, Timer)>,
-    bridge: bool,
-    bell: Bell,
+    /// There may be more ready than `ready` tells.
+    more: bool,
+    heartbeat: Arc<Heartbeat>,
+    /// When the executor's rings were last turned.
+    visited: Time,
     stopping: Option<Time>,
     pub(super) published: Time,
     /// The end of the last turn of the sockets.
@@ -98,15 +109,11 @@ impl Core {
     pub(crate) async fn new(parts: CoreParts) -> Result<Core, CoreError> {
         let inbox = Rc::new(Inbox::default());
         let disk = Disk::open(&parts.dir, Rc::clone(&inbox), Arc::clone(&parts.metrics)).await?;
-        let bridge = bridge::self_test().await;
-        if !bridge {
-            tracing::warn!("the epoll bridge does not work here: sockets are polled every millisecond");
-        }
         let (sender, receiver) = parts.outside;
         glommio::spawn_local(inbox::pump(Rc::clone(&inbox), receiver)).detach();
         let sockets = Sockets::new(parts.listener, parts.limits, Arc::clone(&parts.metrics))?;
-        let bell = Bell::new(sockets.epoll())?;
-        let core = Core {
+        sockets.watch_disk(&disk)?;
+        let mut core = Core {
             sockets,
             peers: Peers::new(parts.peers, sender, parts.seed ^ 1),
             members: parts.members,
@@ -120,10 +127,9 @@ impl Core {
             scratch: Vec::new(),
             inbox,
             ready: Vec::new(),
-            readiness: None,
-            timer: None,
-            bridge,
-            bell,
+            more: false,
+            heartbeat: parts.heartbeat,
+            visited: Time::ZERO,
             stopping: None,
             published: Time::ZERO,
             turned: clock::now(),
@@ -179,37 +185,37 @@ impl Core {
         self.stages.replied(decided, replies);
     }
 
-    /// Sleeps until something is in the inbox, a socket is ready or something is due. Never returns
-    /// without having given glommio the chance to turn its rings: it does so only when this task
-    /// waits.
+    /// Sleeps until a socket is ready, something is in the inbox or something is due. A step of the
+    /// disk that leads only to its next step does not end the sleep.
     async fn sleep(&mut self) -> Result<(), CoreError> {
-        let deadline = self.next_deadline();
-        let now = clock::now();
-        let at_once = deadline <= now || self.sockets.has_resumable();
-        self.bell.ring(self.sockets.epoll(), at_once)?;
-        if self.readiness.is_none() {
-            self.readiness = Some(Readiness::new(self.sockets.epoll(), self.bridge)?);
-        }
-        // An armed timer that is early only wakes this once for nothing.
-        if deadline != Time::FAR && !at_once && self.timer.as_ref().is_none_or(|(armed, _)| deadline < *armed)
-        {
-            self.timer = Some((deadline, Timer::new(deadline.since(now))));
-        }
-        let (inbox, readiness, timer) = (&self.inbox, &mut self.readiness, &mut self.timer);
-        std::future::poll_fn(|cx| {
-            let mut awake = inbox.poll(cx).is_ready();
-            if readiness.as_ref().is_some_and(|r| r.poll(cx).is_ready()) {
-                *readiness = None;
-                awake = true;
+        loop {
+            let now = clock::now();
+            self.heartbeat.beat(now);
+            let visit = self.next_visit();
+            if now >= visit {
+                Timer::new(A_MOMENT).await;
+                self.visited = clock::now();
             }
-            if timer.as_mut().is_some_and(|(_, t)| t.poll(cx).is_ready()) {
-                *timer = None;
-                awake = true;
+            let deadline = self.next_deadline();
+            let at_once = self.sockets.has_resumable() || !self.inbox.is_empty();
+            let limit = if at_once { Duration::ZERO } else { deadline.min(visit).since(clock::now()) };
+            self.more = self.sockets.wait(limit, &mut self.ready)?;
+            self.disk.reap();
+            let woken = at_once || !self.ready.is_empty() || !self.inbox.is_empty();
+            if woken || clock::now() >= deadline {
+                return Ok(());
             }
-            if awake { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-        })
-        .await;
-        Ok(())
+        }
+    }
+
+    /// When the executor's rings are to be turned again.
+    fn next_visit(&self) -> Time {
+        self.visited
+            + match self.disk.files_wanted() {
+                Wanted::Nobody => VISIT,
+                Wanted::Later => VISIT_LATER,
+                Wanted::Now => VISIT_NOW,
+            }
     }
 
     fn next_deadline(&self) -> Time {
@@ -271,44 +277,45 @@ impl Core {
         }
     }
 
-    /// One turn of the sockets, and a second look when the first found few: what arrived meanwhile
-    /// shares the block, and so the sync, of what it found. After a pause of this process as many
-    /// turns as it takes to read all that arrived, so that no renewal that is already here is taken
-    /// for silence.
+    /// Works what the sleep found ready, and takes a second look when it found few: what arrived
+    /// meanwhile shares the block, and so the sync, of what it found. After a pause of this process as
+    /// many looks as it takes to read all that arrived, so that no renewal that is already here is
+    /// taken for silence.
     fn drain_sockets(&mut self, now: Time) -> Result<(), CoreError> {
         let paused = now.since(self.turned) > PAUSE;
-        let turns = if paused { DRAIN_TURNS_MAX } else { LOOKS_PER_TURN };
-        for turn in 1..=turns {
-            let worked = self.work_sockets(now)?;
-            let again = if paused { worked.more } else { (1..FEW_READY).contains(&worked.ready) };
-            if !again || turn == turns {
+        let looks = if paused { DRAIN_LOOKS_MAX } else { LOOKS_PER_TURN };
+        for look in 1..=looks {
+            let found = self.ready.len();
+            let more = self.work_sockets(now);
+            // What the sleep found may be older than the pause.
+            let again = if paused { more || look == 1 } else { (1..FEW_READY).contains(&found) };
+            if !again || look == looks {
                 break;
             }
+            self.more = self.sockets.wait(Duration::ZERO, &mut self.ready)?;
         }
+        self.disk.reap();
         self.turned = clock::now();
         Ok(())
     }
 
-    /// Works the sockets that are ready, a bounded number.
-    fn work_sockets(&mut self, now: Time) -> Result<Worked, CoreError> {
+    /// Works the sockets that are ready, a bounded number. Returns whether there may be more to read.
+    fn work_sockets(&mut self, now: Time) -> bool {
         let mut ready = std::mem::take(&mut self.ready);
-        ready.clear();
-        let mut more = self.sockets.ready(&mut ready)?;
-        for event in &ready {
-            match *event {
-                Ready::Bell => {}
+        let mut more = std::mem::take(&mut self.more);
+        for event in ready.drain(..) {
+            match event {
                 Ready::Listener => self.sockets.accept(now),
                 Ready::Conn { id, read, write } => more |= self.work_conn(id, read, write, now),
             }
         }
-        let found = ready.len();
         self.ready = ready;
         for id in self.sockets.take_resumable() {
             if let Some(chunk) = self.sockets.held(id) {
                 self.take_frames(id, chunk, now);
             }
         }
-        Ok(Worked { ready: found, more })
+        more
     }
 
     /// Returns whether there may be more to read.
@@ -405,39 +412,6 @@ impl Core {
             serving: self.shard.as_ref().is_some_and(Shard::is_serving),
             linked: self.peers.linked(),
         }
-    }
-}
-
-/// What a look at the sockets found.
-struct Worked {
-    /// How many were ready.
-    ready: usize,
-    /// There may be more to read.
-    more: bool,
-}
-
-/// A way to make the next sleep end at once, through the rings and not around them: a socket that
-/// always has a byte to read, watched only when it is wanted.
-struct Bell {
-    reader: std::os::unix::net::UnixStream,
-    _writer: std::os::unix::net::UnixStream,
-    ringing: bool,
-}
-
-impl Bell {
-    fn new(epoll: &Epoll) -> std::io::Result<Bell> {
-        let (reader, mut writer) = std::os::unix::net::UnixStream::pair()?;
-        std::io::Write::write_all(&mut writer, &[1])?;
-        epoll.add(&reader, 0, Ready::BELL)?;
-        Ok(Bell { reader, _writer: writer, ringing: false })
-    }
-
-    fn ring(&mut self, epoll: &Epoll, on: bool) -> std::io::Result<()> {
-        if on != self.ringing {
-            self.ringing = on;
-            epoll.modify(&self.reader, if on { super::sys::READ } else { 0 }, Ready::BELL)?;
-        }
-        Ok(())
     }
 }
 

@@ -16,7 +16,6 @@ use palisade_wire::{
     encode_reply,
 };
 
-use super::bridge::{self, Readiness};
 use super::conn::Role;
 use super::metrics::Metrics;
 use super::sockets::{self, Chunk, Ready, SocketLimits, Sockets};
@@ -26,6 +25,9 @@ use crate::clock;
 /// The defaults of the configuration that matter here.
 const LIMITS: SocketLimits =
     SocketLimits { connections: 100_000, in_flight: 1_024, hello: Duration::from_secs(5), per_turn: 48 };
+
+/// One sleep, at most; it ends as soon as a socket is ready.
+const WAIT: Duration = Duration::from_secs(1);
 
 /// Answers requests on an address until the process ends.
 ///
@@ -68,16 +70,12 @@ impl Echo {
     }
 
     async fn run(mut self) -> Result<(), CoreError> {
-        let bridge = bridge::self_test().await;
         self.sockets.open()?;
         let mut ready = Vec::new();
         loop {
-            let readiness = Readiness::new(self.sockets.epoll(), bridge)?;
-            std::future::poll_fn(|cx| readiness.poll(cx)).await;
-            self.sockets.ready(&mut ready)?;
+            self.sockets.wait(WAIT, &mut ready)?;
             for event in ready.drain(..) {
                 match event {
-                    Ready::Bell => {}
                     Ready::Listener => self.sockets.accept(clock::now()),
                     Ready::Conn { id, read, write } => {
                         if write {

@@ -1,10 +1,9 @@
 //! What reaches a core's loop from elsewhere: finished disk operations from tasks of the same
-//! executor, and messages of other threads. The loop sleeps in one place; this wakes it there.
+//! executor, and messages of other threads. The loop looks into it before and after every sleep.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
 
 use palisade_types::NodeId;
 use palisade_types::reply::NodeStatus;
@@ -70,17 +69,13 @@ pub(crate) struct Report {
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     events: RefCell<Vec<Event>>,
-    waker: RefCell<Option<Waker>>,
     disk_in_flight: Cell<usize>,
 }
 
 impl Inbox {
-    /// Puts something in and wakes the loop.
+    /// Puts something in.
     pub(crate) fn put(&self, event: Event) {
         self.events.borrow_mut().push(event);
-        if let Some(waker) = self.waker.borrow_mut().take() {
-            waker.wake();
-        }
     }
 
     /// Takes all that is in.
@@ -88,16 +83,9 @@ impl Inbox {
         std::mem::take(&mut *self.events.borrow_mut())
     }
 
-    /// Ready once something is in.
-    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.events.borrow().is_empty() {
-            return Poll::Ready(());
-        }
-        let mut waker = self.waker.borrow_mut();
-        if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
-            *waker = Some(cx.waker().clone());
-        }
-        Poll::Pending
+    /// Whether nothing is in.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.events.borrow().is_empty()
     }
 
     /// A disk operation was started.

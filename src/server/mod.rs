@@ -8,7 +8,6 @@
 
 mod act;
 mod admin;
-mod bridge;
 mod conn;
 mod core;
 pub mod directory;
@@ -223,6 +222,7 @@ fn prepare(
             per_turn: config.clients_per_turn,
         },
         metrics: Arc::clone(&view.metrics),
+        heartbeat: Arc::clone(&view.heartbeat),
         outside: (sender, receiver),
     };
     Ok((parts, view))
@@ -326,7 +326,7 @@ type Executor = glommio::ExecutorJoinHandle<Result<(), CoreError>>;
 fn spawn(index: usize, parts: CoreParts, view: CoreView, cpu: Option<usize>) -> Result<Executor, ServeError> {
     let placement = cpu.map_or(Placement::Unbound, Placement::Fixed);
     let run = move || async move {
-        let pulse = glommio::spawn_local(view.heartbeat.run());
+        view.heartbeat.start();
         let result = match Core::new(parts).await {
             Ok(core) => core.run().await,
             Err(error) => Err(error),
@@ -335,7 +335,6 @@ fn spawn(index: usize, parts: CoreParts, view: CoreView, cpu: Option<usize>) -> 
             // The main thread waits for a signal; nobody would hear it otherwise.
             fatal(&error.to_string());
         }
-        pulse.cancel().await;
         result
     };
     LocalExecutorBuilder::new(placement)

@@ -31,6 +31,7 @@ const PEER_TIMEOUT: Duration = Duration::from_secs(3);
 
 const SLOT_BITS: u32 = 24;
 const LISTENER: u64 = u64::MAX;
+const DISK: u64 = u64::MAX - 1;
 
 /// Bounds, from the configuration.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +49,6 @@ pub(crate) struct SocketLimits {
 /// What became ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ready {
-    /// The bell of the loop: nothing is to be done for it.
-    Bell,
     /// The listener: somebody connects.
     Listener,
     /// A connection.
@@ -61,11 +60,6 @@ pub(crate) enum Ready {
         /// Bytes can be sent, or an attempt to connect has ended.
         write: bool,
     },
-}
-
-impl Ready {
-    /// The token of the bell.
-    pub(crate) const BELL: u64 = u64::MAX - 1;
 }
 
 /// Bytes of one connection, taken out of the set while they are worked on.
@@ -143,9 +137,12 @@ impl Sockets {
         self.listener = None;
     }
 
-    /// The set to wait for.
-    pub(crate) fn epoll(&self) -> &Epoll {
-        &self.epoll
+    /// Ends a wait also when the disk has done something.
+    ///
+    /// # Errors
+    /// As epoll_ctl(2).
+    pub(crate) fn watch_disk(&self, disk: &impl std::os::fd::AsRawFd) -> io::Result<()> {
+        self.epoll.add(disk, sys::READ, DISK)
     }
 
     /// How many connections are open.
@@ -153,19 +150,21 @@ impl Sockets {
         self.slots.len() - self.free.len()
     }
 
-    /// What is ready now, at most one turn's worth, and whether there may be more.
-    pub(crate) fn ready(&mut self, out: &mut Vec<Ready>) -> io::Result<bool> {
-        let n = self.epoll.ready(&mut self.events)?;
+    /// Waits until something is ready or the time is over. Adds what is ready, at most one turn's
+    /// worth, and returns whether there may be more.
+    pub(crate) fn wait(&mut self, timeout: Duration, out: &mut Vec<Ready>) -> io::Result<bool> {
+        let n = self.epoll.wait(&mut self.events, timeout)?;
         for event in &self.events[..n] {
             let (events, token) = (event.events, event.u64);
             // A broken connection is read: the error or the end is found there.
             let read = events & (sys::READ | sys::BROKEN) != 0;
             let write = events & (sys::WRITE | sys::BROKEN) != 0;
-            out.push(match token {
-                LISTENER => Ready::Listener,
-                Ready::BELL => Ready::Bell,
-                conn => Ready::Conn { id: ConnId(conn), read, write },
-            });
+            match token {
+                // Whoever waits looks at the disk after every wait.
+                DISK => {}
+                LISTENER => out.push(Ready::Listener),
+                conn => out.push(Ready::Conn { id: ConnId(conn), read, write }),
+            }
         }
         Ok(n == self.events.len())
     }

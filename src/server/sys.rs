@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// Turns the result of a system call into a `Result`.
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -54,15 +55,38 @@ impl Epoll {
         self.control(libc::EPOLL_CTL_MOD, fd.as_raw_fd(), interest, token)
     }
 
-    /// Fills `events` with what is ready now, without waiting; at most its length. Returns how many.
-    pub(crate) fn ready(&self, events: &mut [Event]) -> io::Result<usize> {
-        let room = libc::c_int::try_from(events.len()).unwrap_or(libc::c_int::MAX);
-        // SAFETY: the kernel writes at most `room` events into the slice, which lives that long.
-        match check(unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), room, 0) }) {
-            Ok(n) => Ok(n as usize),
+    /// Waits until something is ready, a signal or the end of something in the kernel interrupts, or
+    /// the time is over, and fills `events` with what is ready, at most its length. Returns how many.
+    pub(crate) fn wait(&self, events: &mut [Event], timeout: Duration) -> io::Result<usize> {
+        match self.wait_once(events, timeout) {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
-            Err(e) => Err(e),
+            result => result,
         }
+    }
+
+    fn wait_once(&self, events: &mut [Event], timeout: Duration) -> io::Result<usize> {
+        let room = libc::c_int::try_from(events.len()).unwrap_or(libc::c_int::MAX);
+        let (fd, to) = (self.0.as_raw_fd(), events.as_mut_ptr());
+        if !timeout.is_zero() {
+            let seconds = libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX);
+            let spec =
+                libc::timespec { tv_sec: seconds, tv_nsec: libc::c_long::from(timeout.subsec_nanos()) };
+            let no_mask: *const libc::sigset_t = std::ptr::null();
+            // SAFETY: the kernel writes at most `room` events into the slice and reads the timespec,
+            // which both live until it returns; without a mask the size of one is not looked at.
+            let n =
+                unsafe { libc::syscall(libc::SYS_epoll_pwait2, fd, to, room, &raw const spec, no_mask, 0) };
+            match check(n as libc::c_int) {
+                // Before Linux 5.11: by milliseconds, below.
+                Err(e) if e.raw_os_error() == Some(libc::ENOSYS) => {}
+                result => return result.map(|n| n as usize),
+            }
+        }
+        // Up, not down: a wait that ends early is taken up again and again.
+        let millis = timeout.as_nanos().div_ceil(1_000_000);
+        let millis = libc::c_int::try_from(millis).unwrap_or(libc::c_int::MAX);
+        // SAFETY: the kernel writes at most `room` events into the slice, which lives that long.
+        check(unsafe { libc::epoll_wait(fd, to, room, millis) }).map(|n| n as usize)
     }
 }
 
@@ -74,17 +98,6 @@ impl AsRawFd for Epoll {
 
 /// An event to fill an array with.
 pub(crate) const NO_EVENT: Event = libc::epoll_event { events: 0, u64: 0 };
-
-/// A glommio stream over a duplicate of any descriptor: it polls the descriptor once for reading,
-/// and never needs it to be a socket for that. See [`super::bridge`].
-pub(crate) fn poll_stream(fd: &impl AsRawFd) -> io::Result<glommio::net::TcpStream> {
-    // SAFETY: no pointers are passed; the duplicate is new and owned by nobody else, so the stream
-    // may close it.
-    unsafe {
-        let dup = check(libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 0))?;
-        Ok(glommio::net::TcpStream::from_raw_fd(dup))
-    }
-}
 
 /// The kernel's number of the calling thread.
 pub(crate) fn thread_id() -> i32 {

@@ -1,8 +1,9 @@
 //! The watchdog: glommio 0.9.0 can park an executor that still has runnable tasks (it takes a
 //! preemption between arming and first checking its preempt timer for "nothing to do"). A signal
-//! interrupts the sleeping system call and the executor goes on. So every executor stores the time
-//! every few milliseconds, and a plain thread sends SIGUSR2 to one whose time is old. The count of
-//! these, and the longest delay seen, double as a stall metric.
+//! interrupts the sleeping system call and the executor goes on. So the loop of every core stores the
+//! time at every sleep, which it takes at least every few milliseconds, and a plain thread sends
+//! SIGUSR2 to a core whose time is old. The count of these, and the longest delay seen, double as a
+//! stall metric.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -13,8 +14,8 @@ use palisade_types::Time;
 use super::sys;
 use crate::clock;
 
-/// How often an executor stores the time.
-const PULSE: Duration = Duration::from_millis(10);
+/// How often an executor stores the time, at least.
+pub(crate) const PULSE: Duration = Duration::from_millis(10);
 /// A heartbeat older than this is stale.
 const STALE: Duration = Duration::from_millis(30);
 
@@ -28,15 +29,20 @@ pub(crate) struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Runs on the executor for as long as it lives.
-    pub(crate) async fn run(self: Arc<Heartbeat>) {
+    /// Called once by the thread of the executor.
+    pub(crate) fn start(&self) {
         self.beat.store(clock::now().0, Ordering::Relaxed);
         self.thread.store(sys::thread_id(), Ordering::Release);
-        loop {
-            glommio::timer::sleep(PULSE).await;
-            let now = clock::now();
-            let gap = now.0 - self.beat.swap(now.0, Ordering::Relaxed).min(now.0);
-            self.longest_ns.fetch_max(gap.saturating_sub(PULSE.as_nanos() as u64), Ordering::Relaxed);
+    }
+
+    /// Called by the executor at least every [`PULSE`].
+    pub(crate) fn beat(&self, now: Time) {
+        // Only the executor stores it.
+        let gap = now.0.saturating_sub(self.beat.load(Ordering::Relaxed));
+        self.beat.store(now.0, Ordering::Relaxed);
+        let late = gap.saturating_sub(PULSE.as_nanos() as u64);
+        if late > self.longest_ns.load(Ordering::Relaxed) {
+            self.longest_ns.store(late, Ordering::Relaxed);
         }
     }
 
@@ -51,7 +57,7 @@ impl Heartbeat {
         self.rescues.load(Ordering::Relaxed)
     }
 
-    /// The longest delay of its timer.
+    /// The longest delay of its beat.
     pub(crate) fn longest_stall(&self) -> Duration {
         Duration::from_nanos(self.longest_ns.load(Ordering::Relaxed))
     }
@@ -141,7 +147,14 @@ mod tests {
         let builder = LocalExecutorBuilder::new(Placement::Unbound).io_memory(1 << 20);
         builder
             .spawn(move || async move {
-                let pulse = glommio::spawn_local(Arc::clone(&beat).run());
+                beat.start();
+                let beating = Arc::clone(&beat);
+                let pulse = glommio::spawn_local(async move {
+                    loop {
+                        glommio::timer::sleep(PULSE).await;
+                        beating.beat(clock::now());
+                    }
+                });
                 let busy = glommio::spawn_local(async {
                     loop {
                         let start = Instant::now();

@@ -46,7 +46,11 @@ impl Files {
     ///
     /// # Errors
     /// What the probe file met: the directory cannot be written, or not with O_DIRECT.
-    pub(super) async fn open(dir: &Path, inbox: Rc<Inbox>, metrics: Arc<Metrics>) -> Result<Files, DiskFault> {
+    pub(super) async fn open(
+        dir: &Path,
+        inbox: Rc<Inbox>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Files, DiskFault> {
         let path = dir.join(PROBE_FILE);
         let fault = |op: &'static str| move |e: std::io::Error| io_fault(PROBE_FILE, op, e.raw_os_error());
         std::fs::write(&path, [0; ALIGNMENT as usize]).map_err(fault("write"))?;
@@ -175,4 +179,3 @@ async fn write_whole(
 fn glommio_fault<'a>(file: &'a str, op: &'static str) -> impl Fn(GlommioError<()>) -> DiskFault + 'a {
     move |error| io_fault(file, op, error.raw_os_error())
 }
-

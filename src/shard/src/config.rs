@@ -33,7 +33,8 @@ pub struct ShardConfig {
     pub stall_min: Duration,
     /// Under load a block is sealed once it holds so many commands …
     pub block_commands: u32,
-    /// … or so long after the last one, whichever comes first.
+    /// … or so long after the last one, whichever comes first; up to four times as long where the disk
+    /// is slow (three times what a block takes to become durable).
     pub block_gap: Duration,
     /// A block with fewer commands than this was light load: the next one is sealed at once.
     pub light_commands: u32,

@@ -27,6 +27,7 @@ mod config;
 pub mod formation;
 mod input;
 mod links;
+mod pace;
 pub mod peer_codec;
 mod pending;
 mod request;

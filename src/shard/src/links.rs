@@ -57,6 +57,11 @@ impl Links {
         self.conn_of(session) == Some(conn)
     }
 
+    /// How many sessions are attached.
+    pub(crate) fn sessions(&self) -> usize {
+        self.conn_of.len()
+    }
+
     /// Connections with a session.
     pub(crate) fn conns(&self) -> impl Iterator<Item = ConnId> + '_ {
         self.sessions_of.keys().copied()

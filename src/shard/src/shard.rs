@@ -15,6 +15,7 @@ use crate::clocks::Clocks;
 use crate::config::ShardConfig;
 use crate::input::Input;
 use crate::links::Links;
+use crate::pace::{Bounds, Pace};
 use crate::pending::{Origin, Pending};
 use crate::rounds::Rounds;
 use crate::stages::Stages;
@@ -41,8 +42,7 @@ pub struct Shard {
     pub(crate) open_origins: Vec<Origin>,
     /// When the first command joined the open block.
     pub(crate) opened_at: Time,
-    pub(crate) sealed_at: Time,
-    pub(crate) sealed_commands: u32,
+    pub(crate) pace: Pace,
     pub(crate) pending: Pending,
     pub(crate) rounds: Rounds,
     pub(crate) clocks: Clocks,
@@ -112,8 +112,7 @@ impl Shard {
             open: BlockBuilder::new(),
             open_origins: Vec::new(),
             opened_at: now,
-            sealed_at: now,
-            sealed_commands: 0,
+            pace: Pace::new(now),
             pending: Pending::default(),
             rounds: Rounds::default(),
             clocks: Clocks::default(),
@@ -183,9 +182,14 @@ impl Shard {
             }
         }
         if !self.open.is_empty() && self.wal.is_idle() {
-            next = next.min(self.sealed_at + self.config.block_gap);
+            next = next.min(self.pace.next(self.pace_bounds()));
         }
         next
+    }
+
+    pub(crate) fn pace_bounds(&self) -> Bounds {
+        let config = &self.config;
+        Bounds { light: config.light_commands, full: config.block_commands, gap: config.block_gap }
     }
 
     /// Applied up to here.

@@ -66,22 +66,21 @@ impl Shard {
             // Raft counts or acknowledges it only from here on.
             if self.wal.durable() > self.persisted {
                 self.persisted = self.wal.durable();
+                self.pace.durable(now);
                 self.raft.on_persisted(now, palisade_raft::PersistNumber(self.persisted));
                 moved = true;
             }
         }
     }
 
-    /// Proposes the open block: at once when the disk is free and the load light, under load when
-    /// enough has gathered or enough time has passed (LIMITS: blocks per second is what costs).
+    /// Proposes the open block once the disk is free and [`crate::pace`] lets it.
     fn seal_open_block(&mut self, now: Time, out: &mut Actions) {
         let Some(term) = self.leading else { return };
         if self.open.is_empty() || !self.wal.is_idle() {
             return;
         }
-        let light = self.sealed_commands < self.config.light_commands;
-        let full = self.open.count() >= self.config.block_commands;
-        if !(light || full || now >= self.sealed_at + self.config.block_gap) {
+        let all_in = self.pending.len() + self.open_origins.len() >= self.links.sessions();
+        if !self.pace.may_seal(now, self.open.count(), all_in, self.pace_bounds()) {
             return;
         }
         let builder = core::mem::take(&mut self.open);
@@ -89,8 +88,7 @@ impl Shard {
         match self.raft.propose(builder, self.clock.now_ms(now)) {
             Ok(block) => {
                 assert_eq!(block.term(), term, "proposed in the term this shard leads in");
-                self.sealed_at = now;
-                self.sealed_commands = block.count();
+                self.pace.sealed(now, block.count());
                 self.stages.sealed(now, self.opened_at, block.last(), block.count(), &mut out.passed);
                 self.counters.blocks_sealed += 1;
                 self.pending.proposed(block.term(), block.first(), origins);
@@ -169,7 +167,7 @@ impl Shard {
         self.leading = Some(term);
         self.serving = false;
         self.sweeping = false;
-        self.sealed_commands = 0;
+        self.pace.restart();
         self.counters.leader_changes += 1;
         out.notes.push(Note::Leading { term });
     }

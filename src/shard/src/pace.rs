@@ -1,0 +1,124 @@
+//! When the next block is sealed. What costs a leader and its followers is the block, not the command
+//! in it: a block is a write and a sync on every node and half a dozen wakes. So under load blocks keep
+//! a distance, and the slower the disk the greater, since each block then costs more of what is left.
+
+use core::time::Duration;
+
+use palisade_types::Time;
+
+/// The distance of blocks under load, in times of what one takes to become durable here …
+const PER_ROUND: u32 = 3;
+/// … but no more than so many times the configured gap.
+const GAP_MAX: u32 = 4;
+
+/// The pace of a leader's blocks.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    sealed_at: Time,
+    /// In the last block.
+    commands: u32,
+    /// A sealed block is on its way to this node's disk.
+    under_way: bool,
+    /// What a block takes to become durable here, smoothed.
+    round: Duration,
+}
+
+/// What the pace is bounded by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// A last block with fewer commands than this was light load.
+    pub(crate) light: u32,
+    /// With so many commands a block is full.
+    pub(crate) full: u32,
+    /// The least distance of blocks under load.
+    pub(crate) gap: Duration,
+}
+
+impl Pace {
+    /// Nothing sealed yet.
+    pub(crate) fn new(now: Time) -> Pace {
+        Pace { sealed_at: now, commands: 0, under_way: false, round: Duration::ZERO }
+    }
+
+    /// A new leadership: the first block does not wait.
+    pub(crate) fn restart(&mut self) {
+        self.commands = 0;
+        self.under_way = false;
+    }
+
+    /// A block with so many commands was sealed.
+    pub(crate) fn sealed(&mut self, now: Time, commands: u32) {
+        (self.sealed_at, self.commands, self.under_way) = (now, commands, true);
+    }
+
+    /// All that was handed to this node's disk is durable.
+    pub(crate) fn durable(&mut self, now: Time) {
+        if core::mem::take(&mut self.under_way) {
+            // An eighth of the news: one hiccup of the disk does not slow everybody down.
+            self.round = (self.round * 7 + now.since(self.sealed_at)) / 8;
+        }
+    }
+
+    /// Whether a block with so many commands may be sealed, the disk being free. `all_in` says that
+    /// whoever could send a command waits for one already, so that waiting gathers nothing.
+    pub(crate) fn may_seal(&self, now: Time, commands: u32, all_in: bool, bounds: Bounds) -> bool {
+        let light = self.commands < bounds.light;
+        light || all_in || commands >= bounds.full || now >= self.next(bounds)
+    }
+
+    /// When a block may be sealed at the latest.
+    pub(crate) fn next(&self, bounds: Bounds) -> Time {
+        self.sealed_at + (self.round * PER_ROUND).clamp(bounds.gap, bounds.gap * GAP_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { light: 16, full: 256, gap: Duration::from_millis(1) };
+
+    fn at(us: u64) -> Time {
+        Time(us * 1_000)
+    }
+
+    #[test]
+    fn light_load_full_blocks_and_nobody_left_to_wait_for_seal_at_once() {
+        let mut pace = Pace::new(at(0));
+        pace.sealed(at(0), 15);
+        assert!(pace.may_seal(at(1), 1, false, BOUNDS));
+        pace.sealed(at(1), 16);
+        assert!(!pace.may_seal(at(2), 255, false, BOUNDS));
+        assert!(pace.may_seal(at(2), 256, false, BOUNDS));
+        assert!(pace.may_seal(at(2), 1, true, BOUNDS));
+        assert!(pace.may_seal(at(1_001), 1, false, BOUNDS));
+        pace.restart();
+        assert!(pace.may_seal(at(2), 1, false, BOUNDS));
+    }
+
+    #[test]
+    fn the_distance_follows_the_disk_within_bounds() {
+        let mut pace = Pace::new(at(0));
+        let mut now = 0;
+        let mut distance_with = |round: u64| {
+            for _ in 0..100 {
+                pace.sealed(at(now), 100);
+                pace.durable(at(now + round));
+                now += 100_000;
+            }
+            pace.sealed(at(now), 100);
+            (pace.next(BOUNDS).0 - at(now).0) / 1_000
+        };
+        assert_eq!(distance_with(100), 1_000, "never below the configured gap");
+        assert!((1_490..=1_500).contains(&distance_with(500)));
+        assert_eq!(distance_with(50_000), 4_000, "never above four times as much");
+        assert_eq!(distance_with(100), 1_000, "and back");
+    }
+
+    #[test]
+    fn what_is_durable_without_a_block_says_nothing() {
+        let mut pace = Pace::new(at(0));
+        pace.durable(at(1_000_000));
+        assert_eq!(pace.next(BOUNDS), at(1_000));
+    }
+}

@@ -127,7 +127,8 @@ pub struct Config {
     pub hello_timeout: Duration,
     /// Sockets served in one turn of the loop: the knob between latency of the log and throughput.
     pub clients_per_turn: usize,
-    /// Under load a batch is sealed so long after the one before, or …
+    /// Under load a batch is sealed so long after the one before (up to four times as long where the
+    /// disk is slow), or …
     pub batch_gap: Duration,
     /// … once it holds so many commands, whichever comes first. At light load it is sealed at once.
     pub batch_commands: u32,
@@ -353,8 +354,9 @@ pub fn template(listen: SocketAddr, insecure: bool, peers: &BTreeMap<NodeId, Str
     line(format_args!("# hello_timeout_ms = {}", d.hello_timeout_ms));
     line(format_args!("# clients_per_turn = {}", d.clients_per_turn));
     line(format_args!(
-        "# Under load a batch of the log closes after so long or with so many commands: latency against CPU."
+        "# Under load a batch of the log closes after so long (on a slow disk up to four times) or with so many"
     ));
+    line(format_args!("# commands: latency against CPU."));
     line(format_args!("# batch_gap_us = {}", d.batch_gap_us));
     line(format_args!("# batch_commands = {}", d.batch_commands));
     line(format_args!(""));

@@ -23,7 +23,7 @@ use super::metrics::Metrics;
 use super::peers::Peers;
 use super::sockets::{Ready, Sockets};
 use super::stages::Stages;
-use super::watchdog::Heartbeat;
+use super::watchdog::{Heartbeat, PULSE};
 use super::{fatal, inbox};
 use crate::clock;
 
@@ -35,8 +35,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 const LOOKS_PER_TURN: usize = 2;
 /// … if fewer than this were ready at the first.
 const FEW_READY: usize = 16;
-/// Between two turns of the executor's rings: as long as messages of other threads may wait …
-const VISIT: Duration = Duration::from_millis(10);
+/// Between two turns of the executor's rings, and so at least between two beats: as long as messages
+/// of other threads may wait …
+const VISIT: Duration = PULSE;
 /// … while a file is made ahead of its use …
 const VISIT_LATER: Duration = Duration::from_millis(1);
 /// … and while the log waits for a file.
@@ -191,14 +192,14 @@ impl Core {
         loop {
             let now = clock::now();
             self.heartbeat.beat(now);
-            let visit = self.next_visit();
-            if now >= visit {
+            if now >= self.next_visit() {
                 Timer::new(A_MOMENT).await;
                 self.visited = clock::now();
             }
             let deadline = self.next_deadline();
             let at_once = self.sockets.has_resumable() || !self.inbox.is_empty();
-            let limit = if at_once { Duration::ZERO } else { deadline.min(visit).since(clock::now()) };
+            let limit =
+                if at_once { Duration::ZERO } else { deadline.min(self.next_visit()).since(clock::now()) };
             self.more = self.sockets.wait(limit, &mut self.ready)?;
             self.disk.reap();
             let woken = at_once || !self.ready.is_empty() || !self.inbox.is_empty();
@@ -294,6 +295,7 @@ impl Core {
             }
             self.more = self.sockets.wait(Duration::ZERO, &mut self.ready)?;
         }
+        // What was written meanwhile is synced now, not after this turn.
         self.disk.reap();
         self.turned = clock::now();
         Ok(())

@@ -166,3 +166,24 @@ pub(crate) fn is_in_memory(path: &Path) -> io::Result<bool> {
     const RAMFS_MAGIC: i64 = 0x8584_58f6;
     Ok(kind == libc::TMPFS_MAGIC || kind == RAMFS_MAGIC)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_with_its_time_or_when_something_is_ready() {
+        let set = Epoll::new().unwrap();
+        let (reader, mut writer) = std::os::unix::net::UnixStream::pair().unwrap();
+        set.add(&reader, READ, 7).unwrap();
+        let mut events = [NO_EVENT; 4];
+        assert_eq!(set.wait(&mut events, Duration::ZERO).unwrap(), 0);
+        assert_eq!(set.wait(&mut events, Duration::from_micros(300)).unwrap(), 0);
+        io::Write::write_all(&mut writer, &[1]).unwrap();
+        for timeout in [Duration::ZERO, Duration::from_micros(300), Duration::from_secs(3_600)] {
+            // Level-triggered: ready for as long as the byte is unread.
+            assert_eq!(set.wait(&mut events, timeout).unwrap(), 1);
+            assert_eq!({ events[0].u64 }, 7);
+        }
+    }
+}

@@ -25,12 +25,16 @@ struct Node {
     _watchdog: Watchdog,
 }
 
-/// Starts a core that serves before this returns. `change` sees the configuration first.
-fn node(change: impl FnOnce(&mut Config)) -> Node {
-    // Beside the build, which lies on a disk: /tmp may be memory.
+/// A directory beside the build, which lies on a disk: /tmp may be memory.
+pub(super) fn scratch() -> tempfile::TempDir {
     let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("target");
     std::fs::create_dir_all(&base).unwrap();
-    let dir = tempfile::tempdir_in(base).unwrap();
+    tempfile::tempdir_in(base).unwrap()
+}
+
+/// Starts a core that serves before this returns. `change` sees the configuration first.
+fn node(change: impl FnOnce(&mut Config)) -> Node {
+    let dir = scratch();
     let peers = BTreeMap::from([(NodeId(1), "127.0.0.1:7401".to_owned())]);
     format(dir.path(), &FormatSpec::new(Name::new("lone").unwrap(), NodeId(1), peers)).unwrap();
     let identity = directory::identity(dir.path()).unwrap();

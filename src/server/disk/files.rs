@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use glommio::GlommioError;
-use glommio::io::{Directory, DmaFile, OpenOptions};
+use glommio::io::{Directory, DmaBuffer, DmaFile, OpenOptions};
 use glommio::timer::Timer;
-use palisade_wal::{DiskFault, DiskOp};
+use palisade_wal::{DiskFault, DiskOp, PAGE};
 
+use super::progress::{Next, Progress};
 use super::{Wanted, io_fault};
 use crate::server::inbox::{Inbox, Owner};
 use crate::server::metrics::Metrics;
@@ -21,7 +22,6 @@ const ZERO_PIECE: usize = 128 << 10;
 /// The pause after each piece of a file that nobody waits for: 40 MiB a second, some times what the
 /// busiest log takes in, and a fraction of what any disk for it can write.
 const ZERO_PAUSE: Duration = Duration::from_millis(3);
-const ALIGNMENT: u64 = 4096;
 /// What the probe file is called; see [`Files::open`].
 const PROBE_FILE: &str = "probe.tmp";
 
@@ -53,9 +53,9 @@ impl Files {
     ) -> Result<Files, DiskFault> {
         let path = dir.join(PROBE_FILE);
         let fault = |op: &'static str| move |e: std::io::Error| io_fault(PROBE_FILE, op, e.raw_os_error());
-        std::fs::write(&path, [0; ALIGNMENT as usize]).map_err(fault("write"))?;
+        std::fs::write(&path, [0; PAGE]).map_err(fault("write"))?;
         let file = DmaFile::open(&path).await.map_err(glommio_fault(PROBE_FILE, "open with O_DIRECT"))?;
-        let read = file.read_at_aligned(0, ALIGNMENT as usize).await;
+        let read = file.read_at_aligned(0, PAGE).await;
         read.map_err(glommio_fault(PROBE_FILE, "read with O_DIRECT"))?;
         file.close().await.map_err(glommio_fault(PROBE_FILE, "close"))?;
         std::fs::remove_file(&path).map_err(fault("remove"))?;
@@ -148,30 +148,16 @@ impl Shared {
         Ok(())
     }
 }
-/// Writes a buffer to its last byte: what a short write left is written again from a page edge.
-async fn write_whole(
-    file: &str,
-    handle: &DmaFile,
-    at: u64,
-    buffer: glommio::io::DmaBuffer,
-) -> Result<(), DiskFault> {
-    let total = buffer.len();
+/// Writes a buffer of whole pages to its last byte.
+async fn write_whole(file: &str, handle: &DmaFile, at: u64, buffer: DmaBuffer) -> Result<(), DiskFault> {
+    let mut progress = Progress::new(at, buffer.len() / PAGE);
     let buffer = Rc::new(buffer);
-    let mut written =
-        handle.write_rc_at(Rc::clone(&buffer), at).await.map_err(glommio_fault(file, "write"))?;
-    while written < total {
-        let from = written - written % ALIGNMENT as usize;
-        let mut rest = handle.alloc_dma_buffer(total - from);
+    let mut n = handle.write_rc_at(Rc::clone(&buffer), at).await.map_err(glommio_fault(file, "write"))?;
+    while let Next::Again(page) = progress.advance(file, n)? {
+        let from = page * PAGE;
+        let mut rest = handle.alloc_dma_buffer(buffer.len() - from);
         rest.as_bytes_mut().copy_from_slice(&buffer.as_bytes()[from..]);
-        let more = handle.write_at(rest, at + from as u64).await.map_err(glommio_fault(file, "write"))?;
-        if from + more <= written {
-            return Err(DiskFault::Short {
-                file: file.to_owned(),
-                wanted: total as u64,
-                written: written as u64,
-            });
-        }
-        written = from + more;
+        n = handle.write_at(rest, at + from as u64).await.map_err(glommio_fault(file, "write"))?;
     }
     Ok(())
 }

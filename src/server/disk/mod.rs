@@ -4,6 +4,7 @@
 //! success.
 
 mod files;
+mod progress;
 mod sys;
 mod writer;
 

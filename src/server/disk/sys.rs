@@ -10,13 +10,13 @@ use std::rc::Rc;
 use bytes::Bytes;
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{IoUring, opcode, squeue};
+use palisade_wal::PAGE;
 
-/// Bytes of a page: what O_DIRECT wants addresses, offsets and lengths to be multiples of.
-pub(super) const PAGE: usize = 4096;
-
+// O_DIRECT wants addresses, offsets and lengths to be multiples of it.
 #[derive(Clone, Copy)]
 #[repr(C, align(4096))]
 struct Page([u8; PAGE]);
+const _: () = assert!(align_of::<Page>() == PAGE && size_of::<Page>() == PAGE);
 
 /// Whole pages in memory that O_DIRECT takes.
 pub(super) struct Pages(Vec<Page>);
@@ -53,17 +53,26 @@ impl Pages {
     }
 }
 
+/// Which operation it is, for whoever started it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tag {
+    /// Of which batch.
+    pub(super) batch: u64,
+    /// The write of which part; none for the sync.
+    pub(super) part: Option<usize>,
+}
+
 /// What an operation in flight must not lose.
 struct Held {
-    token: u64,
+    tag: Tag,
     _file: Rc<File>,
     pages: Option<Pages>,
 }
 
 /// The end of an operation.
 pub(super) struct Completion {
-    /// The token it was started with.
-    pub(super) token: u64,
+    /// What it was started with.
+    pub(super) tag: Tag,
     /// The bytes written, or why not.
     pub(super) result: io::Result<usize>,
     /// The pages of a write.
@@ -95,19 +104,19 @@ impl Ring {
 
     /// Queues a write of the pages from `first` on, to their place in a stretch that begins at byte
     /// `at`.
-    pub(super) fn write(&mut self, token: u64, file: &Rc<File>, at: u64, first: usize, pages: Pages) {
+    pub(super) fn write(&mut self, tag: Tag, file: &Rc<File>, at: u64, first: usize, pages: Pages) {
         let rest = &pages.0[first..];
         let len = u32::try_from(rest.len() * PAGE).expect("a batch is far below 4 GiB");
         let op = opcode::Write::new(Fd(file.as_raw_fd()), rest.as_ptr().cast(), len)
             .offset(at + (first * PAGE) as u64)
             .build();
-        self.push(op, Held { token, _file: Rc::clone(file), pages: Some(pages) });
+        self.push(op, Held { tag, _file: Rc::clone(file), pages: Some(pages) });
     }
 
     /// Queues an fdatasync(2).
-    pub(super) fn sync(&mut self, token: u64, file: &Rc<File>) {
+    pub(super) fn sync(&mut self, tag: Tag, file: &Rc<File>) {
         let op = opcode::Fsync::new(Fd(file.as_raw_fd())).flags(FsyncFlags::DATASYNC).build();
-        self.push(op, Held { token, _file: Rc::clone(file), pages: None });
+        self.push(op, Held { tag, _file: Rc::clone(file), pages: None });
     }
 
     fn push(&mut self, op: squeue::Entry, held: Held) {
@@ -145,7 +154,7 @@ impl Ring {
             n if n >= 0 => Ok(n as usize),
             errno => Err(io::Error::from_raw_os_error(-errno)),
         };
-        Some(Completion { token: held.token, result, pages: held.pages })
+        Some(Completion { tag: held.tag, result, pages: held.pages })
     }
 }
 

@@ -7,6 +7,7 @@ use palisade_wal::OpId;
 use super::*;
 use crate::server::inbox::Event;
 use crate::server::sys::{self, Epoll};
+use crate::server::tests::scratch;
 
 fn on_executor<T: Send + 'static>(
     run: impl AsyncFnOnce(Disk, Rc<Inbox>, Arc<Metrics>) -> T + Send + 'static,
@@ -53,13 +54,6 @@ async fn done(disk: &mut Disk, inbox: &Inbox, op: DiskOp) -> Result<(), DiskFaul
 fn create(id: u64, file: &str, size: u64, byte: u8, ahead: bool) -> DiskOp {
     let header = Bytes::from(vec![byte; 4096]);
     DiskOp::Create { id: OpId(id), file: file.to_owned(), size, header, ahead }
-}
-
-fn scratch() -> tempfile::TempDir {
-    // Beside the build, which lies on a disk: /tmp may be memory.
-    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("target");
-    std::fs::create_dir_all(&base).unwrap();
-    tempfile::tempdir_in(base).unwrap()
 }
 
 #[test]
@@ -129,6 +123,20 @@ fn writes_side_by_side_end_each_once_and_reuse_no_buffer_in_flight() {
         let pages = usize::try_from(n).unwrap() + 1;
         assert!(bytes[at..at + pages * 4096].iter().all(|b| *b == (2 * 64 + n + 1) as u8), "write {n}");
     }
+}
+
+#[test]
+fn files_are_not_polled_for_completion() {
+    let dir = scratch();
+    let path = dir.path().join("wal-1");
+    let shown = on_executor(
+        async |mut disk, inbox, _| {
+            done(&mut disk, &inbox, create(1, "wal-1", 1 << 20, 0, false)).await.unwrap();
+            format!("{:?}", glommio::io::DmaFile::open(path).await.unwrap())
+        },
+        dir.path(),
+    );
+    assert!(shown.contains("NonPollable"), "{shown}");
 }
 
 #[test]

@@ -13,19 +13,15 @@ use std::rc::Rc;
 
 use palisade_types::Time;
 use palisade_wal::op::Part;
-use palisade_wal::{DiskFault, OpId};
+use palisade_wal::{DiskFault, OpId, PAGE};
 
-use super::sys::{Completion, PAGE, Pages, Ring};
+use super::progress::{Next, Progress};
+use super::sys::{Completion, Pages, Ring, Tag};
 use super::{io_fault, is_segment};
 use crate::server::inbox::Owner;
 
 /// Operations in flight at most; each batch has two or three parts, and few are under way at once.
 const ENTRIES: u32 = 64;
-/// Which part a token belongs to lies in its low bits.
-const PART_BITS: u32 = 8;
-/// The part that is the sync.
-const SYNC: usize = (1 << PART_BITS) - 1;
-
 /// A write that has ended.
 #[derive(Debug)]
 pub(super) struct Written {
@@ -58,39 +54,6 @@ struct Batch {
     parts: Vec<Progress>,
 }
 
-/// How far a part has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Progress {
-    at: u64,
-    /// Pages in all, and those that are surely written.
-    pages: usize,
-    done: usize,
-}
-
-/// What follows from the end of a write.
-#[derive(Debug, PartialEq, Eq)]
-enum Next {
-    /// The part is written.
-    Done,
-    /// It is to be written again from this page on: the last page reached may be torn.
-    Again(usize),
-    /// Nothing more is written by trying.
-    Stuck,
-}
-
-impl Progress {
-    /// Takes in that the last write got `n` bytes far.
-    fn advance(&mut self, n: usize) -> Next {
-        let pages = n / PAGE;
-        if self.done + pages >= self.pages {
-            self.done = self.pages;
-            return Next::Done;
-        }
-        self.done += pages;
-        if pages == 0 { Next::Stuck } else { Next::Again(self.done) }
-    }
-}
-
 impl Writer {
     /// A writer of the files of a directory.
     ///
@@ -104,7 +67,7 @@ impl Writer {
     /// Starts a batch. It ends in [`Writer::reap`].
     ///
     /// # Errors
-    /// When it could not be started; nothing of it is under way then.
+    /// When it could not be started. Some of it may be under way: the process must end.
     pub(super) fn start(
         &mut self,
         owner: Owner,
@@ -114,7 +77,7 @@ impl Writer {
         now: Time,
     ) -> Result<(), DiskFault> {
         let file = self.file(&name)?;
-        assert!(parts.len() < SYNC && !parts.is_empty(), "a batch has few parts");
+        assert!(!parts.is_empty(), "a batch has a part");
         self.started += 1;
         let number = self.started;
         let mut batch =
@@ -124,9 +87,10 @@ impl Writer {
             let mut pages = self.pool.pop().unwrap_or_else(Pages::new);
             pages.fill(buffers);
             batch.bytes += (pages.len() * PAGE) as u64;
-            batch.parts.push(Progress { at: *at, pages: pages.len(), done: 0 });
+            batch.parts.push(Progress::new(*at, pages.len()));
             assert!(self.ring.has_room(), "the log has few batches under way");
-            self.ring.write(token(number, part), &batch.file, *at, 0, pages);
+            let tag = Tag { batch: number, part: Some(part) };
+            self.ring.write(tag, &batch.file, *at, 0, pages);
         }
         let name = batch.name.clone();
         self.batches.insert(number, batch);
@@ -138,12 +102,12 @@ impl Writer {
     pub(super) fn reap(&mut self, out: &mut Vec<Written>) {
         let mut follows = false;
         while let Some(completion) = self.ring.next() {
-            let (number, part) = of_token(completion.token);
+            let number = completion.tag.batch;
             let Some(batch) = self.batches.get_mut(&number) else {
                 // A part of a batch that has already failed.
                 continue;
             };
-            let result = step(&mut self.ring, &mut self.pool, number, batch, part, completion);
+            let result = step(&mut self.ring, &mut self.pool, batch, completion);
             match result {
                 Ok(false) => follows = true,
                 Ok(true) => out.extend(self.batches.remove(&number).map(|b| b.end(Ok(())))),
@@ -196,56 +160,20 @@ impl Batch {
 fn step(
     ring: &mut Ring,
     pool: &mut Vec<Pages>,
-    number: u64,
     batch: &mut Batch,
-    part: usize,
     completion: Completion,
 ) -> Result<bool, DiskFault> {
-    let call = if part == SYNC { "fdatasync" } else { "write" };
-    let n = completion.result.map_err(|e| io_fault(&batch.name, call, e.raw_os_error()))?;
-    let Some(pages) = completion.pages else { return Ok(true) };
+    let Completion { tag, result, pages } = completion;
+    let call = if tag.part.is_some() { "write" } else { "fdatasync" };
+    let n = result.map_err(|e| io_fault(&batch.name, call, e.raw_os_error()))?;
+    let (Some(part), Some(pages)) = (tag.part, pages) else { return Ok(true) };
     let progress = &mut batch.parts[part];
-    match progress.advance(n) {
+    match progress.advance(&batch.name, n)? {
         Next::Done => pool.push(pages),
-        Next::Again(from) => ring.write(token(number, part), &batch.file, progress.at, from, pages),
-        Next::Stuck => {
-            let wanted = (progress.pages * PAGE) as u64;
-            let written = (progress.done * PAGE + n) as u64;
-            return Err(DiskFault::Short { file: batch.name.clone(), wanted, written });
-        }
+        Next::Again(from) => ring.write(tag, &batch.file, progress.at(), from, pages),
     }
-    if batch.parts.iter().all(|p| p.done == p.pages) {
-        ring.sync(token(number, SYNC), &batch.file);
+    if batch.parts.iter().all(Progress::is_done) {
+        ring.sync(Tag { part: None, ..tag }, &batch.file);
     }
     Ok(false)
-}
-
-fn token(number: u64, part: usize) -> u64 {
-    number << PART_BITS | part as u64
-}
-
-fn of_token(token: u64) -> (u64, usize) {
-    (token >> PART_BITS, (token & ((1 << PART_BITS) - 1)) as usize)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_short_write_goes_on_from_the_page_it_may_have_torn() {
-        let mut part = Progress { at: 0, pages: 4, done: 0 };
-        assert_eq!(part.advance(PAGE + 1), Next::Again(1));
-        assert_eq!(part.advance(2 * PAGE + 4095), Next::Again(3));
-        assert_eq!(part.advance(100), Next::Stuck);
-        assert_eq!(part.advance(PAGE), Next::Done);
-        assert_eq!(part, Progress { at: 0, pages: 4, done: 4 });
-    }
-
-    #[test]
-    fn tokens_name_batch_and_part() {
-        for (number, part) in [(1, 0), (7, SYNC), (u64::from(u32::MAX), 3)] {
-            assert_eq!(of_token(token(number, part)), (number, part));
-        }
-    }
 }

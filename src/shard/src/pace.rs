@@ -14,6 +14,7 @@ const GAP_MAX: u32 = 4;
 /// The pace of a leader's blocks.
 #[derive(Debug)]
 pub(crate) struct Pace {
+    bounds: Bounds,
     sealed_at: Time,
     /// In the last block.
     commands: u32,
@@ -36,8 +37,8 @@ pub(crate) struct Bounds {
 
 impl Pace {
     /// Nothing sealed yet.
-    pub(crate) fn new(now: Time) -> Pace {
-        Pace { sealed_at: now, commands: 0, under_way: false, round: Duration::ZERO }
+    pub(crate) fn new(bounds: Bounds, now: Time) -> Pace {
+        Pace { bounds, sealed_at: now, commands: 0, under_way: false, round: Duration::ZERO }
     }
 
     /// A new leadership: the first block does not wait.
@@ -61,14 +62,15 @@ impl Pace {
 
     /// Whether a block with so many commands may be sealed, the disk being free. `all_in` says that
     /// whoever could send a command waits for one already, so that waiting gathers nothing.
-    pub(crate) fn may_seal(&self, now: Time, commands: u32, all_in: bool, bounds: Bounds) -> bool {
-        let light = self.commands < bounds.light;
-        light || all_in || commands >= bounds.full || now >= self.next(bounds)
+    pub(crate) fn may_seal(&self, now: Time, commands: u32, all_in: bool) -> bool {
+        let light = self.commands < self.bounds.light;
+        light || all_in || commands >= self.bounds.full || now >= self.next()
     }
 
     /// When a block may be sealed at the latest.
-    pub(crate) fn next(&self, bounds: Bounds) -> Time {
-        self.sealed_at + (self.round * PER_ROUND).clamp(bounds.gap, bounds.gap * GAP_MAX)
+    pub(crate) fn next(&self) -> Time {
+        let gap = self.bounds.gap;
+        self.sealed_at + (self.round * PER_ROUND).clamp(gap, gap * GAP_MAX)
     }
 }
 
@@ -84,21 +86,21 @@ mod tests {
 
     #[test]
     fn light_load_full_blocks_and_nobody_left_to_wait_for_seal_at_once() {
-        let mut pace = Pace::new(at(0));
+        let mut pace = Pace::new(BOUNDS, at(0));
         pace.sealed(at(0), 15);
-        assert!(pace.may_seal(at(1), 1, false, BOUNDS));
+        assert!(pace.may_seal(at(1), 1, false));
         pace.sealed(at(1), 16);
-        assert!(!pace.may_seal(at(2), 255, false, BOUNDS));
-        assert!(pace.may_seal(at(2), 256, false, BOUNDS));
-        assert!(pace.may_seal(at(2), 1, true, BOUNDS));
-        assert!(pace.may_seal(at(1_001), 1, false, BOUNDS));
+        assert!(!pace.may_seal(at(2), 255, false));
+        assert!(pace.may_seal(at(2), 256, false));
+        assert!(pace.may_seal(at(2), 1, true));
+        assert!(pace.may_seal(at(1_001), 1, false));
         pace.restart();
-        assert!(pace.may_seal(at(2), 1, false, BOUNDS));
+        assert!(pace.may_seal(at(2), 1, false));
     }
 
     #[test]
     fn the_distance_follows_the_disk_within_bounds() {
-        let mut pace = Pace::new(at(0));
+        let mut pace = Pace::new(BOUNDS, at(0));
         let mut now = 0;
         let mut distance_with = |round: u64| {
             for _ in 0..100 {
@@ -107,7 +109,7 @@ mod tests {
                 now += 100_000;
             }
             pace.sealed(at(now), 100);
-            (pace.next(BOUNDS).0 - at(now).0) / 1_000
+            (pace.next().0 - at(now).0) / 1_000
         };
         assert_eq!(distance_with(100), 1_000, "never below the configured gap");
         assert!((1_490..=1_500).contains(&distance_with(500)));
@@ -117,8 +119,8 @@ mod tests {
 
     #[test]
     fn what_is_durable_without_a_block_says_nothing() {
-        let mut pace = Pace::new(at(0));
+        let mut pace = Pace::new(BOUNDS, at(0));
         pace.durable(at(1_000_000));
-        assert_eq!(pace.next(BOUNDS), at(1_000));
+        assert_eq!(pace.next(), at(1_000));
     }
 }

@@ -105,6 +105,8 @@ impl Shard {
         now: Time,
     ) -> Result<Shard, ConfigError> {
         let restored = Restored { hard_state: recovered.hard_state, blocks: recovered.blocks };
+        let bounds =
+            Bounds { light: config.light_commands, full: config.block_commands, gap: config.block_gap };
         let mut shard = Shard {
             raft: Raft::new(config.raft.clone(), restored, seed, now)?,
             wal: Wal::open(config.wal.clone(), recovered.tail, now),
@@ -112,7 +114,7 @@ impl Shard {
             open: BlockBuilder::new(),
             open_origins: Vec::new(),
             opened_at: now,
-            pace: Pace::new(now),
+            pace: Pace::new(bounds, now),
             pending: Pending::default(),
             rounds: Rounds::default(),
             clocks: Clocks::default(),
@@ -182,14 +184,9 @@ impl Shard {
             }
         }
         if !self.open.is_empty() && self.wal.is_idle() {
-            next = next.min(self.pace.next(self.pace_bounds()));
+            next = next.min(self.pace.next());
         }
         next
-    }
-
-    pub(crate) fn pace_bounds(&self) -> Bounds {
-        let config = &self.config;
-        Bounds { light: config.light_commands, full: config.block_commands, gap: config.block_gap }
     }
 
     /// Applied up to here.

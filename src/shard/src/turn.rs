@@ -18,8 +18,9 @@ use crate::rounds::Item;
 use crate::shard::Shard;
 
 impl Shard {
-    /// Ends a turn: applies what is committed, within the bound of a turn, and answers. If this turn gave the disk something to
-    /// do, not now but in the next turn, so that the disk works meanwhile; but not twice in a row.
+    /// Ends a turn: applies what is committed, within the bound of a turn, and answers. If this turn
+    /// gave the disk something to do, not now but in the next turn, so that the disk works meanwhile;
+    /// but not twice in a row.
     pub fn apply_turn(&mut self, now: Time, out: &mut Actions) {
         let was_deferred = core::mem::take(&mut self.deferred);
         if !self.raft.has_committed() {
@@ -80,7 +81,7 @@ impl Shard {
             return;
         }
         let all_in = self.pending.len() + self.open_origins.len() >= self.links.sessions();
-        if !self.pace.may_seal(now, self.open.count(), all_in, self.pace_bounds()) {
+        if !self.pace.may_seal(now, self.open.count(), all_in) {
             return;
         }
         let builder = core::mem::take(&mut self.open);

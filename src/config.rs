@@ -127,8 +127,8 @@ pub struct Config {
     pub hello_timeout: Duration,
     /// Sockets served in one turn of the loop: the knob between latency of the log and throughput.
     pub clients_per_turn: usize,
-    /// Under load a batch is sealed so long after the one before (up to four times as long where the
-    /// disk is slow), or …
+    /// Under load a batch is sealed so long after the one before (up to twice as long where the disk
+    /// is slow), or …
     pub batch_gap: Duration,
     /// … once it holds so many commands, whichever comes first. At light load it is sealed at once.
     pub batch_commands: u32,
@@ -172,8 +172,8 @@ impl Default for Raw {
             inflight_max: 1_024,
             hello_timeout_ms: 5_000,
             clients_per_turn: 48,
-            batch_gap_us: 1_000,
-            batch_commands: 256,
+            batch_gap_us: 2_500,
+            batch_commands: 512,
         }
     }
 }

@@ -19,9 +19,12 @@ use crate::server::metrics::Metrics;
 
 /// Zeros are written in pieces of this size: the longest a batch waits behind one.
 const ZERO_PIECE: usize = 128 << 10;
-/// The pause after each piece of a file that nobody waits for: 40 MiB a second, some times what the
-/// busiest log takes in, and a fraction of what any disk for it can write.
+/// The pause after each piece of a file that nobody waits for: at most 40 MiB a second, a fraction of
+/// what any disk for it can write.
 const ZERO_PAUSE: Duration = Duration::from_millis(3);
+/// No pause while the file made ahead has less than so many times what the log took in meanwhile. A
+/// spare is begun with half a segment to go, so it is there with a quarter left.
+const ZEROS_PER_LOGGED: u64 = 4;
 /// What the probe file is called; see [`Files::open`].
 const PROBE_FILE: &str = "probe.tmp";
 
@@ -37,6 +40,8 @@ struct Shared {
     /// Operations under way that somebody waits for, and those made ahead.
     now: Cell<usize>,
     later: Cell<usize>,
+    /// Bytes of batches handed to the disk so far.
+    logged: Cell<u64>,
 }
 
 impl Files {
@@ -59,8 +64,13 @@ impl Files {
         read.map_err(glommio_fault(PROBE_FILE, "read with O_DIRECT"))?;
         file.close().await.map_err(glommio_fault(PROBE_FILE, "close"))?;
         std::fs::remove_file(&path).map_err(fault("remove"))?;
-        let (now, later) = (Cell::new(0), Cell::new(0));
-        Ok(Files { shared: Rc::new(Shared { dir: dir.to_owned(), inbox, metrics, now, later }) })
+        let (now, later, logged) = (Cell::new(0), Cell::new(0), Cell::new(0));
+        Ok(Files { shared: Rc::new(Shared { dir: dir.to_owned(), inbox, metrics, now, later, logged }) })
+    }
+
+    /// So many bytes went to a log: a segment made ahead must keep ahead.
+    pub(super) fn logged(&self, bytes: u64) {
+        self.shared.logged.set(self.shared.logged.get() + bytes);
     }
 
     /// Starts an operation that is no write; its end is reported to the inbox.
@@ -110,6 +120,7 @@ impl Shared {
         let handle = options.map_err(glommio_fault(file, "create"))?;
         // The allocation first: a full disk is met before a byte is written.
         handle.pre_allocate(size, false).await.map_err(glommio_fault(file, "fallocate"))?;
+        let logged_before = self.logged.get();
         let mut at = 0;
         while at < size {
             let piece = usize::try_from(size - at).unwrap_or(ZERO_PIECE).min(ZERO_PIECE);
@@ -117,7 +128,7 @@ impl Shared {
             buffer.as_bytes_mut().fill(0);
             write_whole(file, &handle, at, buffer).await?;
             at += piece as u64;
-            if ahead {
+            if ahead && at >= (self.logged.get() - logged_before) * ZEROS_PER_LOGGED {
                 Timer::new(ZERO_PAUSE).await;
             }
         }

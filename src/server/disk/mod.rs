@@ -48,6 +48,9 @@ impl Disk {
     /// Starts an operation; its end is reported to the inbox, that of a write by [`Disk::reap`].
     pub(crate) fn start(&mut self, owner: Owner, op: DiskOp) {
         self.inbox.disk_started();
+        if is_segment(op.file()) {
+            self.files.logged(op.bytes());
+        }
         match op {
             DiskOp::Write { id, file, parts } => {
                 if let Err(fault) = self.writer.start(owner, id, file, &parts, clock::now()) {

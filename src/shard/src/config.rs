@@ -33,10 +33,10 @@ pub struct ShardConfig {
     pub stall_min: Duration,
     /// Under load a block is sealed once it holds so many commands …
     pub block_commands: u32,
-    /// … or so long after the last one, whichever comes first; up to four times as long where the disk
+    /// … or so long after the last one, whichever comes first; up to twice as long where the disk
     /// is slow (three times what a block takes to become durable).
     pub block_gap: Duration,
-    /// A block with fewer commands than this was light load: the next one is sealed at once.
+    /// While so long would gather fewer commands than this, load is light: blocks are sealed at once.
     pub light_commands: u32,
     /// No further block is applied in a turn once so many commands were.
     pub commands_per_turn: u32,
@@ -67,9 +67,9 @@ impl ShardConfig {
             releases_per_second: 20_000,
             in_hand_max: 50_000,
             stall_min,
-            block_commands: 256,
-            block_gap: Duration::from_millis(1),
-            light_commands: 16,
+            block_commands: 512,
+            block_gap: Duration::from_micros(2_500),
+            light_commands: 64,
             commands_per_turn: 1_024,
             mutants: Mutants::NONE,
         }

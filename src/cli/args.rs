@@ -60,6 +60,16 @@ pub(crate) enum Verb {
     Sessions(SessionsArgs),
     /// Ask each endpoint what it says of itself.
     Status,
+    /// End the sessions of an owner that is dead for certain, without waiting for their TTL.
+    ReportDead(ReportDeadArgs),
+    /// End a session whose owner may be alive.
+    Evict(EvictArgs),
+    /// Take a key from its holder, if the grant with this epoch still holds it.
+    ForceRelease(ForceReleaseArgs),
+    /// Forget the record of a key that nobody holds or awaits, and with it the key's class.
+    Retire(RetireArgs),
+    /// List what operators did, and why: the last 1,000 actions, oldest first.
+    Acts(ActsArgs),
     /// Examine this host before a node runs on it: status 1, and what to change, when it should not.
     Doctor(DoctorArgs),
 }
@@ -184,6 +194,80 @@ pub(crate) struct LocksArgs {
     pub(crate) after: Option<String>,
     #[command(flatten)]
     pub(crate) paging: Paging,
+}
+
+/// Who acts.
+#[derive(Args, Debug)]
+pub(crate) struct By {
+    /// Who does it, for the record [default: USER@HOST].
+    #[arg(long, env = "PALISADE_BY", value_name = "TEXT")]
+    pub(crate) by: Option<String>,
+}
+
+#[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("whom").required(true).args(["session", "owner"]))]
+pub(crate) struct ReportDeadArgs {
+    /// The session that is dead.
+    #[arg(long, value_name = "SESSION")]
+    pub(crate) session: Option<String>,
+    /// The owner that is dead: all sessions with this tag.
+    #[arg(long, value_name = "TAG")]
+    pub(crate) owner: Option<String>,
+    /// Only this incarnation of it.
+    #[arg(long, value_name = "TAG", requires = "owner")]
+    pub(crate) incarnation: Option<String>,
+    /// Only sessions opened up to this revision, as an earlier, interrupted report printed it
+    /// [default: the present one].
+    #[arg(long, value_name = "REVISION", requires = "owner")]
+    pub(crate) as_of: Option<u64>,
+    /// How it is known, for the record.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) evidence: String,
+    #[command(flatten)]
+    pub(crate) by: By,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct EvictArgs {
+    /// The session.
+    pub(crate) session: String,
+    /// Why, for the record.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+    #[command(flatten)]
+    pub(crate) by: By,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ForceReleaseArgs {
+    /// The key.
+    pub(crate) key: String,
+    /// The epoch that `describe` shows: a later grant is spared.
+    #[arg(long, value_name = "N")]
+    pub(crate) epoch: u64,
+    /// Why, for the record.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+    #[command(flatten)]
+    pub(crate) by: By,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RetireArgs {
+    /// The key.
+    pub(crate) key: String,
+    /// Why, for the record.
+    #[arg(long, value_name = "TEXT", default_value = "made by mistake")]
+    pub(crate) reason: String,
+    #[command(flatten)]
+    pub(crate) by: By,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ActsArgs {
+    /// Start behind this revision.
+    #[arg(long, value_name = "REVISION", default_value_t = 0)]
+    pub(crate) after: u64,
 }
 
 #[derive(Args, Debug)]

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+/// The cluster said no: what was named is not so, or no longer.
+pub(crate) const REFUSED: u8 = 1;
 /// The arguments make no sense.
 pub(crate) const USAGE: u8 = 64;
 /// No usable cluster within the time given: no quorum, or nobody there.

@@ -9,6 +9,7 @@ mod doctor;
 mod exit;
 mod lock;
 mod node;
+mod operator;
 mod output;
 mod reads;
 mod signals;
@@ -64,6 +65,11 @@ fn run(cli: Cli) -> Result<u8, Failure> {
                     Verb::Locks(args) => reads::locks(&global, &args).await,
                     Verb::Sessions(args) => reads::sessions(&global, &args).await,
                     Verb::Status => reads::status(&global).await,
+                    Verb::ReportDead(args) => operator::report_dead(&global, &args).await,
+                    Verb::Evict(args) => operator::evict(&global, &args).await,
+                    Verb::ForceRelease(args) => operator::force_release(&global, &args).await,
+                    Verb::Retire(args) => operator::retire(&global, &args).await,
+                    Verb::Acts(args) => operator::acts(&global, &args).await,
                     Verb::Serve(_) | Verb::Format(_) | Verb::Doctor(_) => unreachable!("answered above"),
                 }
             });

@@ -3,7 +3,8 @@
 use std::io::{self, BufWriter, Stdout, Write};
 
 use palisade_client::{
-    Cause, Description, HolderInfo, LockRow, NodeStatus, SessionRow, Transition, TransitionKind, WaiterInfo,
+    Cause, Description, HolderInfo, LockRow, NodeStatus, OperatorAct, OperatorRow, SessionRow, Transition,
+    TransitionKind, WaiterInfo,
 };
 use serde_json::{Value, json};
 
@@ -81,6 +82,8 @@ fn cause_name(cause: &Cause) -> &'static str {
         Cause::Closed => "closed",
         Cause::Expired { .. } => "expired",
         Cause::Forgotten => "forgotten",
+        Cause::ReportedDead { .. } => "reported-dead",
+        Cause::Evicted { .. } => "evicted",
     }
 }
 
@@ -89,6 +92,12 @@ fn transition_json(t: &Transition) -> Value {
         TransitionKind::Granted => ("granted", None),
         TransitionKind::Released => ("released", None),
         TransitionKind::SessionEnded(cause) => ("session-ended", Some(cause)),
+        TransitionKind::Forced => ("forced", None),
+    };
+    let action = match cause {
+        Some(Cause::ReportedDead { action } | Cause::Evicted { action }) => Some(action.0),
+        None if t.kind == TransitionKind::Forced => Some(t.revision.0),
+        _ => None,
     };
     let silent_ms = match cause {
         Some(Cause::Expired { silent_ms }) => Some(silent_ms),
@@ -99,6 +108,7 @@ fn transition_json(t: &Transition) -> Value {
         "what": what,
         "cause": cause.map(cause_name),
         "silent_ms": silent_ms,
+        "action": action,
         "session": t.session.to_string(),
         "epoch": t.epoch.0,
         "ago_ms": t.ago_ms,
@@ -110,6 +120,7 @@ fn transition_text(t: &Transition) -> String {
         TransitionKind::Granted => "granted".to_owned(),
         TransitionKind::Released => "released".to_owned(),
         TransitionKind::SessionEnded(cause) => format!("session ended ({cause})"),
+        TransitionKind::Forced => format!("released by an operator (action {})", t.revision),
     };
     format!(
         "  {} ago: epoch {} {what}, session {}, revision {}",
@@ -207,6 +218,31 @@ pub(crate) fn session_text(row: &SessionRow) -> String {
         row.held,
         row.waiting
     )
+}
+
+/// An operator's action as an object.
+pub(crate) fn act_json(row: &OperatorRow) -> Value {
+    let (session, key, epoch) = match &row.act {
+        OperatorAct::ReportDead { session } | OperatorAct::Evict { session } => (Some(session), None, None),
+        OperatorAct::ForceRelease { key, epoch } => (None, Some(key), Some(epoch.0)),
+        OperatorAct::Retire { key } => (None, Some(key), None),
+    };
+    json!({
+        "action": row.revision.0,
+        "what": row.act.verb(),
+        "session": session.map(ToString::to_string),
+        "key": key.map(|key| key.as_str()),
+        "epoch": epoch,
+        "by": row.by.as_str(),
+        "reason": row.reason.as_str(),
+        "ago_ms": row.ago_ms,
+    })
+}
+
+/// An operator's action for people.
+pub(crate) fn act_text(row: &OperatorRow) -> String {
+    let OperatorRow { revision, act, by, reason, ago_ms } = row;
+    format!("action {revision}, {} ago: {act} by {by}: {reason}", span(*ago_ms))
 }
 
 /// What a node says of itself, as an object.

@@ -75,6 +75,7 @@ impl Core {
         self.metrics.leader_changes.set(counters.leader_changes);
         self.metrics.turned_away.set(counters.turned_away);
         self.metrics.stalled_ms.set(counters.stalled_ms);
+        self.metrics.operator_acts.set(counters.operator_acts);
         let status = shard.status();
         self.metrics.term.set(status.term.0);
         self.metrics.leads.set(u64::from(status.leader == Some(status.node)));

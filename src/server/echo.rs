@@ -139,6 +139,8 @@ impl Echo {
             Request::Describe { .. }
             | Request::ListLocks { .. }
             | Request::ListSessions { .. }
+            | Request::ListOperatorActs { .. }
+            | Request::Operate { .. }
             | Request::Status => {
                 Reply::Refused(Refusal::BadRequest { reason: "an echo has no state to read".to_owned() })
             }

@@ -78,6 +78,8 @@ metrics! {
     leader_changes, "counter", "palisade_leader_changes_total";
     /// Requests answered with Busy or QuotaExceeded.
     turned_away, "counter", "palisade_requests_turned_away_total";
+    /// Operators' actions answered as done by this node.
+    operator_acts, "counter", "palisade_operator_acts_total";
     /// Milliseconds this node was held up, as credited to sessions.
     stalled_ms, "counter", "palisade_stalled_milliseconds_total";
     /// Connections open.

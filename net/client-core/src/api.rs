@@ -5,7 +5,8 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use palisade_types::{
-    Cause, Class, Fence, HolderInfo, Key, Name, NodeId, Outcome, Refusal, Reply, SessionId, Time,
+    Cause, Class, Fence, HolderInfo, Key, LogIndex, Name, NodeId, OperatorAct, Outcome, Refusal, Reply,
+    SessionId, Time,
 };
 use palisade_wire::{RefusedReason, Wait};
 
@@ -30,7 +31,7 @@ handle! {
     ClaimId
 }
 handle! {
-    /// A read of this client. Never reused.
+    /// A call of this client. Never reused.
     CallId
 }
 
@@ -108,9 +109,9 @@ pub struct AcquireSpec {
     pub wait: Wait,
 }
 
-/// A read. All but `Status` are answered by the leader.
+/// A read, or an operator's action. All but `Status` are answered by the leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReadRequest {
+pub enum CallRequest {
     /// All about a key.
     Describe {
         /// Which.
@@ -132,6 +133,22 @@ pub enum ReadRequest {
     },
     /// What the node connected to says of itself, whichever it is.
     Status,
+    /// A page of what operators did, oldest first.
+    ListOperatorActs {
+        /// The revision of the last row of the page before; 0 begins at the oldest kept.
+        after: LogIndex,
+        /// The most rows wanted.
+        rows: u32,
+    },
+    /// Acts on somebody else's session or key.
+    Operate {
+        /// Who does it.
+        by: Name,
+        /// Why.
+        reason: Name,
+        /// What.
+        act: OperatorAct,
+    },
 }
 
 /// Why a session, or a claim of it, is over without the caller having wished it.
@@ -286,8 +303,8 @@ pub enum Event {
         /// Why.
         reason: LostReason,
     },
-    /// A read is answered, or refused for good.
-    ReadDone {
+    /// A call is answered, or refused for good.
+    CallDone {
         /// Which.
         call: CallId,
         /// The answer.

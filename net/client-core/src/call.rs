@@ -1,16 +1,17 @@
-//! Reads: asked until answered, refused for good, or dropped by the caller.
+//! Calls, which are reads and operators' actions: asked until answered, refused for good, or dropped by
+//! the caller. To repeat one is harmless.
 
 use alloc::boxed::Box;
 use palisade_types::{Refusal, Reply, RequestId, Time};
 use palisade_wire::Request;
 
-use crate::api::{CallId, Event, ReadRequest};
+use crate::api::{CallId, CallRequest, Event};
 use crate::core::Core;
 use crate::net::What;
 use crate::session::retry_after;
 use crate::timers::Item;
 
-/// A read that is not answered yet.
+/// A call that is not answered yet.
 #[derive(Debug)]
 pub(crate) struct Call {
     request_body: Request,
@@ -28,15 +29,17 @@ impl Call {
 }
 
 impl Core {
-    /// Reads. The call is repeated until it is answered or refused for good; a caller that no longer
+    /// Asks. The call is repeated until it is answered or refused for good; a caller that no longer
     /// waits says so with [`Core::drop_call`].
-    pub fn read(&mut self, now: Time, request: ReadRequest) -> CallId {
+    pub fn call(&mut self, now: Time, request: CallRequest) -> CallId {
         self.run_timers(now);
         let request_body = match request {
-            ReadRequest::Describe { key } => Request::Describe { key },
-            ReadRequest::ListLocks { after, rows } => Request::ListLocks { after, rows },
-            ReadRequest::ListSessions { after, rows } => Request::ListSessions { after, rows },
-            ReadRequest::Status => Request::Status,
+            CallRequest::Describe { key } => Request::Describe { key },
+            CallRequest::ListLocks { after, rows } => Request::ListLocks { after, rows },
+            CallRequest::ListSessions { after, rows } => Request::ListSessions { after, rows },
+            CallRequest::Status => Request::Status,
+            CallRequest::ListOperatorActs { after, rows } => Request::ListOperatorActs { after, rows },
+            CallRequest::Operate { by, reason, act } => Request::Operate { by, reason, act },
         };
         let id = CallId(self.new_handle());
         let call = Call { request_body, request: None, retry_at: now, attempts: 0, timer: Time::FAR };
@@ -46,7 +49,7 @@ impl Core {
         id
     }
 
-    /// Forgets a read; its answer is not reported any more.
+    /// Forgets a call; its answer is not reported any more.
     pub fn drop_call(&mut self, call: CallId) {
         if let Some(mut gone) = self.calls.remove(&call) {
             self.timers.set(Item::Call(call), &mut gone.timer, Time::FAR);
@@ -74,10 +77,12 @@ impl Core {
                 | (Request::ListLocks { .. }, Reply::Locks { .. })
                 | (Request::ListSessions { .. }, Reply::Sessions { .. })
                 | (Request::Status, Reply::Status(_))
+                | (Request::ListOperatorActs { .. }, Reply::OperatorActs { .. })
+                | (Request::Operate { .. }, Reply::OperatorDone { .. })
         );
         if fits {
             self.drop_call(id);
-            self.event(Event::ReadDone { call: id, result: Ok(Box::new(reply)) });
+            self.event(Event::CallDone { call: id, result: Ok(Box::new(reply)) });
         }
         fits
     }
@@ -86,7 +91,7 @@ impl Core {
         if refusal.is_final() {
             if self.calls.contains_key(&id) {
                 self.drop_call(id);
-                self.event(Event::ReadDone { call: id, result: Err(refusal) });
+                self.event(Event::CallDone { call: id, result: Err(refusal) });
             }
             return;
         }

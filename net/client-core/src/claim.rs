@@ -260,7 +260,8 @@ impl Core {
                 return;
             }
             (Phase::TimingOut, _) | (_, Outcome::TimedOut) => ClaimResult::TimedOut,
-            (_, Outcome::Cancelled | Outcome::Released) => ClaimResult::Cancelled,
+            // Forced: it was granted and taken away before the grant was heard of.
+            (_, Outcome::Cancelled | Outcome::Released | Outcome::Forced) => ClaimResult::Cancelled,
             (_, Outcome::Denied) => ClaimResult::Denied { holder: None, waiting: 0 },
             // An answer that got lost said no, and may have said why: ask anew.
             (_, Outcome::Refused | Outcome::Unknown) => return self.ask_anew(now, id),

@@ -31,8 +31,8 @@ mod session;
 mod timers;
 
 pub use api::{
-    AcquireSpec, Action, CallId, ClaimId, ClaimResult, Event, Input, LinkError, LinkId, LostReason,
-    ReadRequest, SessionHandle, SessionSpec,
+    AcquireSpec, Action, CallId, CallRequest, ClaimId, ClaimResult, Event, Input, LinkError, LinkId,
+    LostReason, SessionHandle, SessionSpec,
 };
 pub use config::{CoreConfig, NoEndpoints};
 pub use core::Core;

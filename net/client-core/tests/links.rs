@@ -6,7 +6,7 @@ mod kit;
 use std::time::Duration;
 
 use kit::{CLUSTER, World, endpoint, key, refused};
-use palisade_client_core::{Core, CoreConfig, Event, LinkError, NoEndpoints, ReadRequest};
+use palisade_client_core::{CallRequest, Core, CoreConfig, Event, LinkError, NoEndpoints};
 use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 use palisade_types::{ClusterId, LogIndex, NodeId, Refusal, Reply, Term, Time};
 use palisade_wire::{HelloRefused, RefusedReason, Request, Wait};
@@ -18,8 +18,8 @@ fn locks() -> Reply {
     Reply::Locks { read, rows: vec![], more: false }
 }
 
-fn list() -> ReadRequest {
-    ReadRequest::ListLocks { after: None, rows: 10 }
+fn list() -> CallRequest {
+    CallRequest::ListLocks { after: None, rows: 10 }
 }
 
 fn down(w: &World) -> &LinkError {
@@ -39,7 +39,7 @@ fn a_client_without_endpoints_is_refused_and_one_with_nothing_to_do_does_not_con
 #[test]
 fn a_hint_is_followed_at_once() {
     let mut w = World::new();
-    w.core.read(w.now, list());
+    w.core.call(w.now, list());
     let start = w.now;
     let first = w.await_dial();
     let leader = first % 3 + 1;
@@ -52,7 +52,7 @@ fn a_hint_is_followed_at_once() {
 #[test]
 fn without_a_leader_the_nodes_are_asked_in_turn_with_growing_pauses() {
     let mut w = World::new();
-    w.core.read(w.now, list());
+    w.core.call(w.now, list());
     let mut nodes = Vec::new();
     for _ in 0..30 {
         nodes.push(w.greet(None));
@@ -70,7 +70,7 @@ fn without_a_leader_the_nodes_are_asked_in_turn_with_growing_pauses() {
 #[test]
 fn nodes_that_hint_at_each_other_are_not_asked_without_end() {
     let mut w = World::new();
-    w.core.read(w.now, list());
+    w.core.call(w.now, list());
     let start = w.now;
     for _ in 0..40 {
         let node = w.await_dial();
@@ -94,7 +94,7 @@ fn a_hint_at_a_server_that_has_just_failed_is_not_followed_at_once() {
 #[test]
 fn the_other_nodes_are_learnt_from_the_first() {
     let mut w = World::with(CoreConfig::new(vec![endpoint(2)]));
-    w.core.read(w.now, list());
+    w.core.call(w.now, list());
     assert_eq!(w.greet(Some(3)), 2);
     assert_eq!(w.greet(Some(3)), 3);
     let mut seen = Vec::new();
@@ -127,12 +127,12 @@ fn a_silent_server_is_left_while_it_owes_an_answer_and_only_then() {
 #[test]
 fn a_server_that_answers_others_but_never_one_is_left_in_the_end() {
     let mut w = World::new();
-    w.core.read(w.now, list());
+    w.core.call(w.now, list());
     w.connect(1);
     w.request();
     for _ in 0..9 {
         w.advance(1_000);
-        w.core.read(w.now, ReadRequest::Describe { key: key("k") });
+        w.core.call(w.now, CallRequest::Describe { key: key("k") });
         let (id, _) = w.request();
         w.reply(id, refused(Refusal::BadRequest { reason: "no".to_string() }));
     }
@@ -144,7 +144,7 @@ fn a_server_that_answers_others_but_never_one_is_left_in_the_end() {
 #[test]
 fn a_connection_that_is_not_made_or_not_greeted_in_time_is_given_up() {
     let mut w = World::new();
-    w.core.read(w.now, list());
+    w.core.call(w.now, list());
     w.await_dial();
     w.advance(1_000);
     assert_eq!(*down(&w), LinkError::Timeout);
@@ -159,7 +159,7 @@ fn a_connection_that_is_not_made_or_not_greeted_in_time_is_given_up() {
 #[test]
 fn a_server_that_will_not_talk_is_reported_and_the_next_one_asked() {
     let mut w = World::new();
-    w.core.read(w.now, list());
+    w.core.call(w.now, list());
     let first = w.await_dial();
     w.accept();
     let (reason, text) = (RefusedReason::Version, "version 9 only".to_string());
@@ -175,7 +175,7 @@ fn another_cluster_is_not_mistaken_for_the_one_meant_or_the_one_seen_first() {
     let mut config = CoreConfig::new(vec![endpoint(1)]);
     config.cluster = Some(ClusterId(5));
     let mut w = World::with(config);
-    w.core.read(w.now, list());
+    w.core.call(w.now, list());
     w.greet(Some(1));
     assert_eq!(*down(&w), LinkError::OtherCluster);
     assert_eq!(w.greetings[0].cluster, Some(ClusterId(5)));
@@ -198,14 +198,14 @@ fn another_cluster_is_not_mistaken_for_the_one_meant_or_the_one_seen_first() {
 fn what_is_not_the_protocol_ends_the_connection() {
     for garbage in [&b"HTTP/1.1 400 Bad Request\r\n"[..], &[0xff; 64]] {
         let mut w = World::new();
-        w.core.read(w.now, list());
+        w.core.call(w.now, list());
         w.await_dial();
         w.accept();
         w.bytes(garbage);
         assert!(matches!(down(&w), LinkError::Protocol(_)));
     }
     let mut w = World::new();
-    w.core.read(w.now, list());
+    w.core.call(w.now, list());
     w.connect(1);
     let (id, _) = w.request();
     w.reply(id, kit::renewed());
@@ -220,7 +220,7 @@ fn what_is_not_the_protocol_ends_the_connection() {
 #[test]
 fn frames_may_arrive_byte_by_byte() {
     let mut w = World::new();
-    let call = w.core.read(w.now, list());
+    let call = w.core.call(w.now, list());
     let node = w.await_dial();
     w.accept();
     let mut bytes = Vec::new();
@@ -230,13 +230,13 @@ fn frames_may_arrive_byte_by_byte() {
     let mut bytes = Vec::new();
     palisade_wire::encode_reply(&locks(), id, &mut bytes);
     bytes.iter().for_each(|byte| w.bytes(&[*byte]));
-    assert_eq!(w.take_events(), [Event::ReadDone { call, result: Ok(Box::new(locks())) }]);
+    assert_eq!(w.take_events(), [Event::CallDone { call, result: Ok(Box::new(locks())) }]);
 }
 
 #[test]
 fn a_read_is_repeated_while_it_is_refused_for_now_and_reported_when_it_is_refused_for_good() {
     let mut w = World::new();
-    let call = w.core.read(w.now, list());
+    let call = w.core.call(w.now, list());
     w.connect(1);
     let (id, _) = w.request();
     w.reply(id, refused(Refusal::Busy { retry_after_ms: 100 }));
@@ -253,14 +253,14 @@ fn a_read_is_repeated_while_it_is_refused_for_now_and_reported_when_it_is_refuse
     assert_ne!(id, again);
     let bad = Refusal::BadRequest { reason: "rows".to_string() };
     w.reply(again, refused(bad.clone()));
-    assert_eq!(w.take_events(), [Event::ReadDone { call, result: Err(bad) }]);
+    assert_eq!(w.take_events(), [Event::CallDone { call, result: Err(bad) }]);
     assert!(w.core.is_idle());
 }
 
 #[test]
 fn a_dropped_read_is_not_reported() {
     let mut w = World::new();
-    let call = w.core.read(w.now, list());
+    let call = w.core.call(w.now, list());
     w.connect(1);
     let (id, _) = w.request();
     w.core.drop_call(call);
@@ -273,11 +273,11 @@ fn a_dropped_read_is_not_reported() {
 #[test]
 fn any_node_answers_for_its_own_status_and_the_rest_waits_for_the_leader() {
     let mut w = World::new();
-    let call = w.core.read(w.now, ReadRequest::Status);
+    let call = w.core.call(w.now, CallRequest::Status);
     let first = w.await_dial();
     let leader = first % 3 + 1;
     w.greet(Some(leader));
-    w.core.read(w.now, list());
+    w.core.call(w.now, list());
     let (id, request) = w.request();
     assert_eq!(request, Request::Status);
     w.no_request();
@@ -297,7 +297,7 @@ fn any_node_answers_for_its_own_status_and_the_rest_waits_for_the_leader() {
     };
     let status = Reply::Status(Box::new(status));
     w.reply(id, status.clone());
-    assert_eq!(w.take_events(), [Event::ReadDone { call, result: Ok(Box::new(status)) }]);
+    assert_eq!(w.take_events(), [Event::CallDone { call, result: Ok(Box::new(status)) }]);
     assert_eq!(w.greet(Some(leader)), leader);
     assert!(matches!(w.request().1, Request::ListLocks { .. }));
 }

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use palisade_client_core::{LinkError, ReadRequest};
+use palisade_client_core::{CallRequest, LinkError};
 use palisade_types::reply::{NodeStatus, ReadMark};
-use palisade_types::{Description, LockRow, Name, Reply, SessionId, SessionRow};
+use palisade_types::{Description, LockRow, LogIndex, Name, OperatorRow, Reply, SessionId, SessionRow};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::command::{Command, Tag};
@@ -148,7 +148,7 @@ impl Client {
     /// [`CallError::Unavailable`], [`CallError::Name`], [`CallError::Refused`].
     pub async fn describe(&self, key: &str) -> Result<Answer<Description>, CallError> {
         let key = Name::new(key).map_err(|error| CallError::Name { what: "key", error })?;
-        match self.read(ReadRequest::Describe { key }).await? {
+        match self.call(CallRequest::Describe { key }).await? {
             Reply::Described { read, description } => Ok(Answer { value: *description, read }),
             other => Err(unexpected(&other)),
         }
@@ -178,7 +178,7 @@ impl Client {
     pub async fn locks(&self, after: Option<&str>, rows: u32) -> Result<Page<LockRow>, CallError> {
         let after =
             after.map(Name::new).transpose().map_err(|error| CallError::Name { what: "key", error })?;
-        match self.read(ReadRequest::ListLocks { after, rows }).await? {
+        match self.call(CallRequest::ListLocks { after, rows }).await? {
             Reply::Locks { read, rows, more } => Ok(Page { rows, more, read }),
             other => Err(unexpected(&other)),
         }
@@ -189,7 +189,7 @@ impl Client {
     /// # Errors
     /// As [`Client::describe`].
     pub async fn sessions(&self, after: Option<SessionId>, rows: u32) -> Result<Page<SessionRow>, CallError> {
-        match self.read(ReadRequest::ListSessions { after, rows }).await? {
+        match self.call(CallRequest::ListSessions { after, rows }).await? {
             Reply::Sessions { read, rows, more } => Ok(Page { rows, more, read }),
             other => Err(unexpected(&other)),
         }
@@ -201,17 +201,29 @@ impl Client {
     /// # Errors
     /// [`CallError::Unavailable`], [`CallError::Refused`].
     pub async fn status(&self) -> Result<NodeStatus, CallError> {
-        match self.read(ReadRequest::Status).await? {
+        match self.call(CallRequest::Status).await? {
             Reply::Status(status) => Ok(*status),
             other => Err(unexpected(&other)),
         }
     }
 
-    async fn read(&self, request: ReadRequest) -> Result<Reply, CallError> {
+    /// A page of what operators did to sessions and keys, oldest first, behind a revision
+    /// (`LogIndex(0)` begins at the oldest of the last 1,000); otherwise as [`Client::locks`].
+    ///
+    /// # Errors
+    /// As [`Client::describe`].
+    pub async fn operator_acts(&self, after: LogIndex, rows: u32) -> Result<Page<OperatorRow>, CallError> {
+        match self.call(CallRequest::ListOperatorActs { after, rows }).await? {
+            Reply::OperatorActs { read, rows, more } => Ok(Page { rows, more, read }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(crate) async fn call(&self, request: CallRequest) -> Result<Reply, CallError> {
         let (reply, answer) = oneshot::channel();
         let tag = self.shared.next_tag();
         self.shared.send(Command::Read { tag, request, reply })?;
-        // A read that nobody waits for any more is not repeated.
+        // A call that nobody waits for any more is not repeated.
         let _asked = Asked { shared: &self.shared, tag };
         self.shared.answer(answer).await
     }
@@ -228,8 +240,8 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// A server that answers a read with something else does not speak our protocol.
-fn unexpected(reply: &Reply) -> CallError {
+/// A server that answers a call with something else does not speak our protocol.
+pub(crate) fn unexpected(reply: &Reply) -> CallError {
     match reply {
         Reply::Refused(refusal) => CallError::Refused(refusal.clone()),
         _ => CallError::Refused(palisade_types::Refusal::BadRequest {

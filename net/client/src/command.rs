@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use palisade_client_core::{AcquireSpec, ReadRequest, SessionSpec};
+use palisade_client_core::{AcquireSpec, CallRequest, SessionSpec};
 use palisade_types::{Fence, HolderInfo, Reply, SessionId, Time};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -46,7 +46,7 @@ pub(crate) enum Command {
     /// Nobody wants the claim any more: cancels it, or releases it if it was granted.
     Abandon { tag: Tag },
     /// Reads.
-    Read { tag: Tag, request: ReadRequest, reply: oneshot::Sender<Result<Reply, CallError>> },
+    Read { tag: Tag, request: CallRequest, reply: oneshot::Sender<Result<Reply, CallError>> },
     /// Nobody waits for the read any more.
     DropRead { tag: Tag },
 }

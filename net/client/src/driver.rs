@@ -229,7 +229,7 @@ impl Driver {
                 }
             }
             Command::Read { tag, request, reply } => {
-                let call = self.core.read(now, request);
+                let call = self.core.call(now, request);
                 self.call_tags.insert(tag, call);
                 self.calls.insert(call, reply);
             }
@@ -299,7 +299,7 @@ impl Driver {
                 self.session_over(handle, LostReason::of_core(reason));
             }
             Event::SessionClosed { handle } => self.session_over(handle, LostReason::Closed),
-            Event::ReadDone { call, result } => {
+            Event::CallDone { call, result } => {
                 if let Some(reply) = self.calls.remove(&call) {
                     let _ = reply.send(result.map(|r| *r).map_err(CallError::Refused));
                 }

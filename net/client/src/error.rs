@@ -24,7 +24,7 @@ pub enum LostReason {
     #[error(transparent)]
     Refused(Refusal),
     /// The cluster ended this lock alone.
-    #[error("the cluster ended the lock: {0:?}")]
+    #[error("the cluster ended the lock: {0}")]
     Finished(Outcome),
     /// The client's task no longer runs, so nobody renews the session.
     #[error("the client has stopped")]

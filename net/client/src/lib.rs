@@ -29,15 +29,18 @@ mod driver;
 mod error;
 mod link;
 mod lock;
+mod operator;
 mod session;
 
 pub use client::{Answer, Client, Page};
 pub use config::ClientConfig;
 pub use error::{AcquireError, CallError, ConnectError, LostReason};
 pub use lock::{AdvisoryRequest, FencedRequest, Guard, Queued};
+pub use operator::{Operator, OwnerReport};
 pub use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 pub use palisade_types::{
-    Cause, Class, ClusterId, Description, Epoch, Fence, FenceError, Floor, HolderInfo, LockRow, Refusal,
-    Refused, SessionId, SessionRow, Transition, TransitionKind, WaiterInfo,
+    Cause, Class, ClusterId, Description, Epoch, Fence, FenceError, Floor, HolderInfo, LockRow, LogIndex,
+    OperatorAct, OperatorRow, Outcome, Refusal, Refused, SessionId, SessionRow, Transition, TransitionKind,
+    WaiterInfo,
 };
 pub use session::{Session, SessionBuilder};

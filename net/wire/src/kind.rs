@@ -82,6 +82,10 @@ kinds! {
     ListSessions = 0x0122, Request;
     /// [`crate::Request::Status`].
     Status = 0x0123, Request;
+    /// [`crate::Request::Operate`].
+    Operate = 0x0130, Request;
+    /// [`crate::Request::ListOperatorActs`].
+    ListOperatorActs = 0x0131, Request;
 
     /// `Reply::Opened`.
     Opened = 0x0201, Reply;
@@ -107,6 +111,10 @@ kinds! {
     Sessions = 0x0222, Reply;
     /// `Reply::Status`.
     StatusIs = 0x0223, Reply;
+    /// `Reply::OperatorDone`.
+    OperatorDone = 0x0230, Reply;
+    /// `Reply::OperatorActs`.
+    OperatorActs = 0x0231, Reply;
     /// `Reply::Refused`.
     Refused = 0x02ff, Reply;
 

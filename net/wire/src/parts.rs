@@ -2,8 +2,8 @@
 
 use alloc::string::{String, ToString};
 use palisade_types::{
-    Cause, Class, DecodeError, Epoch, Fence, Incarnation, LogIndex, NodeId, Outcome, Reader, SessionId,
-    ShardId, Ticket, Writer,
+    Cause, Class, DecodeError, Epoch, Fence, Incarnation, LogIndex, NodeId, OperatorAct, Outcome, Reader,
+    SessionId, ShardId, Ticket, Writer,
 };
 
 use crate::TEXT_BYTES_MAX;
@@ -133,6 +133,14 @@ pub(crate) fn put_cause(w: &mut Writer<'_>, cause: Cause) {
             w.u64(silent_ms);
         }
         Cause::Forgotten => w.u8(3),
+        Cause::ReportedDead { action } => {
+            w.u8(4);
+            w.u64(action.0);
+        }
+        Cause::Evicted { action } => {
+            w.u8(5);
+            w.u64(action.0);
+        }
     }
 }
 
@@ -141,6 +149,8 @@ pub(crate) fn cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
         1 => Ok(Cause::Closed),
         2 => Ok(Cause::Expired { silent_ms: r.u64()? }),
         3 => Ok(Cause::Forgotten),
+        4 => Ok(Cause::ReportedDead { action: LogIndex(r.u64()?) }),
+        5 => Ok(Cause::Evicted { action: LogIndex(r.u64()?) }),
         other => Err(DecodeError::Unknown { what: "cause", value: u64::from(other) }),
     }
 }
@@ -153,6 +163,7 @@ pub(crate) fn put_outcome(w: &mut Writer<'_>, outcome: Outcome) {
         Outcome::TimedOut => 3,
         Outcome::Denied => 4,
         Outcome::Refused => 5,
+        Outcome::Forced => 6,
     });
 }
 
@@ -164,6 +175,42 @@ pub(crate) fn outcome(r: &mut Reader<'_>) -> Result<Outcome, DecodeError> {
         3 => Outcome::TimedOut,
         4 => Outcome::Denied,
         5 => Outcome::Refused,
+        6 => Outcome::Forced,
         other => return Err(DecodeError::Unknown { what: "outcome", value: u64::from(other) }),
+    })
+}
+
+pub(crate) fn put_act(w: &mut Writer<'_>, act: &OperatorAct) {
+    match act {
+        OperatorAct::ReportDead { session } => {
+            w.u8(1);
+            put_session(w, *session);
+        }
+        OperatorAct::Evict { session } => {
+            w.u8(2);
+            put_session(w, *session);
+        }
+        OperatorAct::ForceRelease { key, epoch } => {
+            w.u8(3);
+            w.u64(epoch.0);
+            w.name(key);
+        }
+        OperatorAct::Retire { key } => {
+            w.u8(4);
+            w.name(key);
+        }
+    }
+}
+
+pub(crate) fn act(r: &mut Reader<'_>) -> Result<OperatorAct, DecodeError> {
+    Ok(match r.u8()? {
+        1 => OperatorAct::ReportDead { session: session(r)? },
+        2 => OperatorAct::Evict { session: session(r)? },
+        3 => {
+            let epoch = Epoch(r.u64()?);
+            OperatorAct::ForceRelease { key: r.name()?, epoch }
+        }
+        4 => OperatorAct::Retire { key: r.name()? },
+        other => return Err(DecodeError::Unknown { what: "an operator's act", value: u64::from(other) }),
     })
 }

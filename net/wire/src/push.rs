@@ -24,7 +24,7 @@ pub enum Push {
         /// What to show the resource.
         fence: Fence,
     },
-    /// A claim that waited is over without a grant.
+    /// A claim that waited is over without a grant; or one that held, and an operator took its key.
     Finished {
         /// Whose.
         session: SessionId,

@@ -1,6 +1,6 @@
 //! Refusals: a number, then what the caller needs next.
 
-use palisade_types::{DecodeError, Reader, Refusal, Ticket, Writer};
+use palisade_types::{DecodeError, Epoch, Reader, Refusal, Ticket, Writer};
 
 use crate::parts::{
     cause, class, opt_node, outcome, put_cause, put_class, put_opt_node, put_outcome, put_session, put_text,
@@ -57,6 +57,12 @@ pub(crate) fn put_refusal(w: &mut Writer<'_>, refusal: &Refusal) {
             w.u16(11);
             put_opt_node(w, *leader);
         }
+        Refusal::NotHeld { asked, last } => {
+            w.u16(12);
+            w.u64(asked.0);
+            w.u64(last.0);
+        }
+        Refusal::InUse => w.u16(13),
     }
 }
 
@@ -79,6 +85,8 @@ pub(crate) fn refusal(r: &mut Reader<'_>) -> Result<Refusal, DecodeError> {
         9 => Refusal::TicketFinished { ticket: Ticket(r.u64()?), outcome: outcome(r)? },
         10 => Refusal::BadRequest { reason: text(r)? },
         11 => Refusal::Interrupted { leader: opt_node(r)? },
+        12 => Refusal::NotHeld { asked: Epoch(r.u64()?), last: Epoch(r.u64()?) },
+        13 => Refusal::InUse,
         other => return Err(DecodeError::Unknown { what: "refusal", value: u64::from(other) }),
     })
 }

@@ -11,8 +11,8 @@ use crate::parts::{
 };
 use crate::refusal::{put_refusal, refusal};
 use crate::rows::{
-    description, holder, list, lock_row, put_description, put_holder, put_lock_row, put_page,
-    put_session_row, put_status, session_row, status,
+    description, holder, list, lock_row, operator_row, put_description, put_holder, put_lock_row,
+    put_operator_row, put_page, put_session_row, put_status, session_row, status,
 };
 use crate::{Group, Kind, MessageError};
 
@@ -30,6 +30,8 @@ fn kind_of(reply: &Reply) -> Kind {
         Reply::Locks { .. } => Kind::Locks,
         Reply::Sessions { .. } => Kind::Sessions,
         Reply::Status(_) => Kind::StatusIs,
+        Reply::OperatorDone { .. } => Kind::OperatorDone,
+        Reply::OperatorActs { .. } => Kind::OperatorActs,
         Reply::Refused(_) => Kind::Refused,
     }
 }
@@ -46,6 +48,10 @@ pub fn encode_reply(reply: &Reply, id: RequestId, out: &mut Vec<u8>) {
         Reply::Sessions { read, rows, more } => {
             put_read(&mut Writer(out), *read);
             put_page(out, open.body(), rows, *more, put_session_row);
+        }
+        Reply::OperatorActs { read, rows, more } => {
+            put_read(&mut Writer(out), *read);
+            put_page(out, open.body(), rows, *more, put_operator_row);
         }
         other => encode_body(other, &mut Writer(out)),
     }
@@ -90,8 +96,11 @@ fn encode_body(reply: &Reply, w: &mut Writer<'_>) {
             put_description(w, description);
         }
         Reply::Status(status) => put_status(w, status),
+        Reply::OperatorDone { action } => w.u64(action.0),
         Reply::Refused(refusal) => put_refusal(w, refusal),
-        Reply::Locks { .. } | Reply::Sessions { .. } => unreachable!("pages are encoded by the caller"),
+        Reply::Locks { .. } | Reply::Sessions { .. } | Reply::OperatorActs { .. } => {
+            unreachable!("pages are encoded by the caller")
+        }
     }
 }
 
@@ -160,6 +169,11 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Reply, DecodeError> {
         Kind::Sessions => {
             let (read, more) = (read(&mut r)?, bool(&mut r, "more")?);
             Reply::Sessions { read, more, rows: list(&mut r, session_row)? }
+        }
+        Kind::OperatorDone => Reply::OperatorDone { action: LogIndex(r.u64()?) },
+        Kind::OperatorActs => {
+            let (read, more) = (read(&mut r)?, bool(&mut r, "more")?);
+            Reply::OperatorActs { read, more, rows: list(&mut r, operator_row)? }
         }
         Kind::StatusIs => Reply::Status(Box::new(status(&mut r)?)),
         Kind::Refused => Reply::Refused(refusal(&mut r)?),

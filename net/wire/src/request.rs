@@ -2,11 +2,12 @@
 
 use alloc::vec::Vec;
 use palisade_types::{
-    Class, DecodeError, Key, Name, Reader, RequestId, SessionId, SessionToken, Ticket, Writer,
+    Class, DecodeError, Key, LogIndex, Name, OperatorAct, Reader, RequestId, SessionId, SessionToken, Ticket,
+    Writer,
 };
 
 use crate::frame::{Frame, begin};
-use crate::parts::{claim, class, put_claim, put_class, put_session, session};
+use crate::parts::{act, claim, class, put_act, put_claim, put_class, put_session, session};
 use crate::{Group, Kind, MessageError, RENEW_SESSIONS_MAX};
 
 /// How long an acquire waits for a key that is held.
@@ -102,6 +103,22 @@ pub enum Request {
     },
     /// Asks a node about itself. Any node answers.
     Status,
+    /// Acts on a session or key of somebody else. Repeating it is harmless.
+    Operate {
+        /// Who does it.
+        by: Name,
+        /// Why.
+        reason: Name,
+        /// What.
+        act: OperatorAct,
+    },
+    /// Asks for a page of what operators did, oldest first.
+    ListOperatorActs {
+        /// The revision of the last row of the page before; 0 begins at the oldest kept.
+        after: LogIndex,
+        /// The most rows wanted.
+        rows: u32,
+    },
 }
 
 impl Request {
@@ -119,6 +136,8 @@ impl Request {
             Request::ListLocks { .. } => Kind::ListLocks,
             Request::ListSessions { .. } => Kind::ListSessions,
             Request::Status => Kind::Status,
+            Request::Operate { .. } => Kind::Operate,
+            Request::ListOperatorActs { .. } => Kind::ListOperatorActs,
         }
     }
 
@@ -171,6 +190,15 @@ impl Request {
                 w.u32(*rows);
             }
             Request::Status => {}
+            Request::Operate { by, reason, act } => {
+                w.name(by);
+                w.name(reason);
+                put_act(w, act);
+            }
+            Request::ListOperatorActs { after, rows } => {
+                w.u64(after.0);
+                w.u32(*rows);
+            }
         }
     }
 
@@ -221,6 +249,8 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Request, DecodeError> {
             Request::ListSessions { after, rows: r.u32()? }
         }
         Kind::Status => Request::Status,
+        Kind::Operate => Request::Operate { by: r.name()?, reason: r.name()?, act: act(&mut r)? },
+        Kind::ListOperatorActs => Request::ListOperatorActs { after: LogIndex(r.u64()?), rows: r.u32()? },
         _ => return Err(DecodeError::Unknown { what: "request kind", value: u64::from(kind.number()) }),
     };
     r.finish()?;

@@ -3,14 +3,14 @@
 use alloc::vec::Vec;
 use palisade_types::reply::NodeStatus;
 use palisade_types::{
-    DecodeError, Description, Epoch, HolderInfo, LockRow, LogIndex, NodeId, Reader, SessionRow, Term,
-    Transition, TransitionKind, WaiterInfo, Writer,
+    DecodeError, Description, Epoch, HolderInfo, LockRow, LogIndex, NodeId, OperatorRow, Reader, SessionRow,
+    Term, Transition, TransitionKind, WaiterInfo, Writer,
 };
 
 use crate::BODY_BYTES_MAX;
 use crate::parts::{
-    bool, cause, class, opt_class, opt_node, put_bool, put_cause, put_class, put_opt_class, put_opt_node,
-    put_session, put_text, session, text,
+    act, bool, cause, class, opt_class, opt_node, put_act, put_bool, put_cause, put_class, put_opt_class,
+    put_opt_node, put_session, put_text, session, text,
 };
 
 pub(crate) fn put_holder(w: &mut Writer<'_>, holder: &HolderInfo) {
@@ -83,6 +83,7 @@ fn put_transition(w: &mut Writer<'_>, t: &Transition) {
             w.u8(3);
             put_cause(w, cause);
         }
+        TransitionKind::Forced => w.u8(4),
     }
 }
 
@@ -93,9 +94,23 @@ fn transition(r: &mut Reader<'_>) -> Result<Transition, DecodeError> {
         1 => TransitionKind::Granted,
         2 => TransitionKind::Released,
         3 => TransitionKind::SessionEnded(cause(r)?),
+        4 => TransitionKind::Forced,
         other => return Err(DecodeError::Unknown { what: "transition", value: u64::from(other) }),
     };
     Ok(Transition { revision, kind, session, epoch, ago_ms })
+}
+
+pub(crate) fn put_operator_row(w: &mut Writer<'_>, row: &OperatorRow) {
+    w.u64(row.revision.0);
+    w.u64(row.ago_ms);
+    w.name(&row.by);
+    w.name(&row.reason);
+    put_act(w, &row.act);
+}
+
+pub(crate) fn operator_row(r: &mut Reader<'_>) -> Result<OperatorRow, DecodeError> {
+    let (revision, ago_ms) = (LogIndex(r.u64()?), r.u64()?);
+    Ok(OperatorRow { revision, ago_ms, by: r.name()?, reason: r.name()?, act: act(r)? })
 }
 
 /// Reads a count and so many records. Room is made as records come, not as the count claims.

@@ -13,6 +13,8 @@
 //! 4 acquire       session, ticket u64, flags u8 (1 fenced, 2 wait), key name, resource name?
 //! 5 release       session, ticket u64
 //! 6 cancel        session, ticket u64, timeout u8 (0 or 1)
+//! 7 operator      by name, reason name, act u8, and then: 1 report dead, 2 evict: session, release_now u32;
+//!                 3 force release: epoch u64, key name; 4 retire: key name
 //! session: shard u32, opened u64
 //! ```
 
@@ -20,9 +22,11 @@ use alloc::vec::Vec;
 
 use palisade_types::name::NAME_BYTES_MAX;
 use palisade_types::{
-    Cause, Class, DecodeError, Key, LogIndex, Name, NameError, Reader, SessionId, SessionToken, ShardId,
-    Ticket, Writer,
+    Cause, Class, DecodeError, Key, LogIndex, Name, NameError, OperatorAct, Reader, SessionId, SessionToken,
+    ShardId, Ticket, Writer,
 };
+
+use crate::act::{ACT_BYTES_MAX, ActRef, get_act, put_act};
 
 const OPEN_SESSION: u8 = 1;
 const END_SESSION: u8 = 2;
@@ -30,6 +34,7 @@ const SWEEP: u8 = 3;
 const ACQUIRE: u8 = 4;
 const RELEASE: u8 = 5;
 const CANCEL: u8 = 6;
+const OPERATOR: u8 = 7;
 
 const CAUSE_CLOSED: u8 = 1;
 const CAUSE_EXPIRED: u8 = 2;
@@ -37,11 +42,13 @@ const CAUSE_EXPIRED: u8 = 2;
 const FLAG_FENCED: u8 = 1;
 const FLAG_WAIT: u8 = 2;
 
-const NAME_FIELD_MAX: usize = 2 + NAME_BYTES_MAX;
+pub(crate) const NAME_FIELD_MAX: usize = 2 + NAME_BYTES_MAX;
 const SESSION_BYTES: usize = 12;
 const CLAIM_BYTES: usize = SESSION_BYTES + 8;
 const OPEN_BYTES_MAX: usize = 1 + 16 + 4 + 2 * NAME_FIELD_MAX;
 const ACQUIRE_BYTES_MAX: usize = 1 + SESSION_BYTES + 8 + 1 + 2 * NAME_FIELD_MAX;
+const OPERATOR_BYTES_MAX: usize = 1 + 2 * NAME_FIELD_MAX + ACT_BYTES_MAX;
+const _: () = assert!(OPERATOR_BYTES_MAX > OPEN_BYTES_MAX && OPERATOR_BYTES_MAX > ACQUIRE_BYTES_MAX);
 
 /// What a replica is told to do. No command (zero bytes) is also one: it does nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,6 +108,17 @@ pub enum Command {
         ticket: Ticket,
         /// Its time to wait ran out, rather than its client's patience.
         timeout: bool,
+    },
+    /// An operator acts on another's session or key, and is put on record.
+    Operator {
+        /// Who.
+        by: Name,
+        /// Why.
+        reason: Name,
+        /// What is to be done.
+        act: OperatorAct,
+        /// Where a session is ended: how many of its keys to release in this same entry.
+        release_now: u32,
     },
 }
 
@@ -163,17 +181,28 @@ pub enum CommandRef<'a> {
         /// Its time to wait ran out.
         timeout: bool,
     },
+    /// See [`Command::Operator`].
+    Operator {
+        /// Who.
+        by: &'a str,
+        /// Why.
+        reason: &'a str,
+        /// What is to be done.
+        act: ActRef<'a>,
+        /// How many keys to release in this same entry.
+        release_now: u32,
+    },
 }
 
 impl Command {
     /// No command has more bytes than this.
-    pub const BYTES_MAX: usize =
-        if OPEN_BYTES_MAX > ACQUIRE_BYTES_MAX { OPEN_BYTES_MAX } else { ACQUIRE_BYTES_MAX };
+    pub const BYTES_MAX: usize = OPERATOR_BYTES_MAX;
 
     /// Appends the bytes of the command.
     ///
     /// # Panics
-    /// On [`Cause::Forgotten`]: nothing ever ends for that reason.
+    /// On [`Cause::Forgotten`]: nothing ever ends for that reason; and on the causes that are
+    /// operators', whose command is another.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.as_ref().encode(out);
     }
@@ -205,6 +234,9 @@ impl Command {
             }
             Command::Release { session, ticket } => CommandRef::Release { session, ticket },
             Command::Cancel { session, ticket, timeout } => CommandRef::Cancel { session, ticket, timeout },
+            Command::Operator { ref by, ref reason, ref act, release_now } => {
+                CommandRef::Operator { by, reason, act: ActRef::new(act), release_now }
+            }
         }
     }
 }
@@ -229,6 +261,9 @@ impl<'a> CommandRef<'a> {
                     Cause::Closed => (CAUSE_CLOSED, 0),
                     Cause::Expired { silent_ms } => (CAUSE_EXPIRED, silent_ms),
                     Cause::Forgotten => unreachable!("no session ends by being forgotten"),
+                    Cause::ReportedDead { .. } | Cause::Evicted { .. } => {
+                        unreachable!("operators have a command of their own")
+                    }
                 };
                 w.u8(END_SESSION);
                 put_session(&mut w, session);
@@ -262,6 +297,12 @@ impl<'a> CommandRef<'a> {
                 put_session(&mut w, session);
                 w.u64(ticket.0);
                 w.u8(u8::from(timeout));
+            }
+            CommandRef::Operator { by, reason, act, release_now } => {
+                w.u8(OPERATOR);
+                w.name(by);
+                w.name(reason);
+                put_act(&mut w, act, release_now);
             }
         }
     }
@@ -313,6 +354,11 @@ impl<'a> CommandRef<'a> {
                 };
                 CommandRef::Cancel { session, ticket, timeout }
             }
+            OPERATOR => {
+                let (by, reason) = (r.name_str()?, r.name_str()?);
+                let (act, release_now) = get_act(&mut r)?;
+                CommandRef::Operator { by, reason, act, release_now }
+            }
             other => return Err(DecodeError::Unknown { what: "command", value: other.into() }),
         };
         r.finish()?;
@@ -341,16 +387,22 @@ impl<'a> CommandRef<'a> {
             },
             CommandRef::Release { session, ticket } => Command::Release { session, ticket },
             CommandRef::Cancel { session, ticket, timeout } => Command::Cancel { session, ticket, timeout },
+            CommandRef::Operator { by, reason, act, release_now } => Command::Operator {
+                by: Name::new(by)?,
+                reason: Name::new(reason)?,
+                act: act.to_act()?,
+                release_now,
+            },
         })
     }
 }
 
-fn put_session(w: &mut Writer<'_>, session: SessionId) {
+pub(crate) fn put_session(w: &mut Writer<'_>, session: SessionId) {
     w.u32(session.shard.0);
     w.u64(session.opened.0);
 }
 
-fn get_session(r: &mut Reader<'_>) -> Result<SessionId, DecodeError> {
+pub(crate) fn get_session(r: &mut Reader<'_>) -> Result<SessionId, DecodeError> {
     Ok(SessionId { shard: ShardId(r.u32()?), opened: LogIndex(r.u64()?) })
 }
 
@@ -413,9 +465,15 @@ fn get_name(bytes: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
 mod tests {
     use super::*;
     use alloc::vec;
+    use palisade_types::Epoch;
 
     fn name(text: &str) -> Name {
         Name::new(text).unwrap()
+    }
+
+    fn operator(act: OperatorAct, release_now: u32) -> Command {
+        let longest = name(&"o".repeat(NAME_BYTES_MAX));
+        Command::Operator { by: longest.clone(), reason: longest, act, release_now }
     }
 
     fn samples() -> Vec<Command> {
@@ -451,12 +509,16 @@ mod tests {
                 ticket,
                 key: longest.clone(),
                 class: Class::Fenced,
-                resource: Some(longest),
+                resource: Some(longest.clone()),
                 wait: true,
             },
             Command::Release { session, ticket },
             Command::Cancel { session, ticket, timeout: true },
             Command::Cancel { session, ticket, timeout: false },
+            operator(OperatorAct::ReportDead { session }, 50),
+            operator(OperatorAct::Evict { session }, 0),
+            operator(OperatorAct::ForceRelease { key: longest.clone(), epoch: Epoch(7) }, 0),
+            operator(OperatorAct::Retire { key: name("a@b") }, 0),
         ]
     }
 
@@ -469,7 +531,7 @@ mod tests {
             assert_eq!(Command::decode(&bytes), Ok(command.clone()));
             longest = longest.max(bytes.len());
         }
-        assert_eq!(longest, Command::BYTES_MAX, "the longest acquire reaches the limit exactly");
+        assert_eq!(longest, Command::BYTES_MAX, "the longest reaches the limit exactly");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! hash maps and the places of the records.
 
 use palisade_types::hash::Xxh3;
-use palisade_types::{Cause, Class, LogIndex, Name, TransitionKind};
+use palisade_types::{Cause, Class, LogIndex, Name, OperatorAct, TransitionKind};
 
 use crate::claims::{List, State};
 use crate::describe::Happened;
@@ -29,13 +29,27 @@ impl Digest {
     }
 
     fn cause(&mut self, v: Cause) {
-        let (code, silent_ms) = match v {
+        let (code, detail) = match v {
             Cause::Closed => (1, 0),
             Cause::Expired { silent_ms } => (2, silent_ms),
             Cause::Forgotten => (3, 0),
+            Cause::ReportedDead { action } => (4, action.0),
+            Cause::Evicted { action } => (5, action.0),
         };
         self.u64(code);
-        self.u64(silent_ms);
+        self.u64(detail);
+    }
+
+    fn act(&mut self, v: &OperatorAct) {
+        let (code, number, key) = match v {
+            OperatorAct::ReportDead { session } => (1, session.opened.0, None),
+            OperatorAct::Evict { session } => (2, session.opened.0, None),
+            OperatorAct::ForceRelease { key, epoch } => (3, epoch.0, Some(key)),
+            OperatorAct::Retire { key } => (4, 0, Some(key)),
+        };
+        self.u64(code);
+        self.u64(number);
+        self.name(key);
     }
 
     fn happened(&mut self, v: &Happened) {
@@ -50,6 +64,7 @@ impl Digest {
                 self.u64(3);
                 self.cause(cause);
             }
+            TransitionKind::Forced => self.u64(4),
         }
     }
 }
@@ -79,6 +94,13 @@ impl Machine {
             d.u64(ended.opened.0);
             d.u128(ended.token.0);
             d.cause(ended.cause);
+        }
+        for record in self.records.iter() {
+            d.u64(record.revision.0);
+            d.u64(record.clock_ms);
+            d.name(Some(&record.by));
+            d.name(Some(&record.reason));
+            d.act(&record.act);
         }
         d.0.digest128()
     }

@@ -76,6 +76,19 @@ impl Machine {
             return effects.push(Effect::Reply(reply));
         };
         effects.push(Effect::Reply(Reply::SessionClosed { session }));
+        self.end_live(at, slot, cause, release_now, effects);
+    }
+
+    /// Ends a session that lives; the reply is the caller's.
+    pub(crate) fn end_live(
+        &mut self,
+        at: Applied,
+        slot: Slot,
+        cause: Cause,
+        release_now: u32,
+        effects: &mut Vec<Effect>,
+    ) {
+        let session = self.id(self.sessions.records[slot].opened);
         effects.push(Effect::SessionEnded { session, cause });
         let token = self.sessions.records[slot].token;
         self.sessions.bury(slot, cause);

@@ -51,7 +51,7 @@ pub(crate) struct Tenure {
 }
 
 /// Each tenure is two of the transitions to keep; that of the present holder is in its claim.
-const TENURES_KEPT: usize = TRANSITIONS_KEPT / 2;
+pub(crate) const TENURES_KEPT: usize = TRANSITIONS_KEPT / 2;
 
 /// A key's last tenures. A grant has an epoch one above the grant before, so each tenure has its place,
 /// and nothing else is read to write it.
@@ -185,7 +185,7 @@ impl Locks {
     }
 
     /// Forgets an idle record; its epoch lives on in the floor.
-    fn reclaim(&mut self, slot: Slot) {
+    pub(crate) fn reclaim(&mut self, slot: Slot) {
         self.wake(slot);
         let hash = hash(&self.hasher, self.records[slot].key.as_bytes());
         const LISTED: &str = "a record is in every index";

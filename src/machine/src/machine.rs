@@ -12,6 +12,7 @@ use crate::claims::{Claims, List, State};
 use crate::command::CommandRef;
 use crate::ended::Ended;
 use crate::locks::{Lock, Locks, When};
+use crate::operate::{Order, Records};
 use crate::session::{Session, Sessions};
 use crate::slab::Slot;
 
@@ -38,6 +39,13 @@ pub enum Effect {
         ticket: Ticket,
         /// What to show the resource.
         fence: Fence,
+    },
+    /// An operator took a claim's key away; its session lives on.
+    Forced {
+        /// Whose claim.
+        session: SessionId,
+        /// Which claim.
+        ticket: Ticket,
     },
     /// A session was opened: its clock starts. Not repeated when its open is.
     SessionOpened {
@@ -146,6 +154,8 @@ pub struct Machine {
     /// Keys of ended sessions that somebody waits for, and those that nobody waits for.
     pub(crate) wanted: List,
     pub(crate) unwanted: List,
+    /// What operators did.
+    pub(crate) records: Records,
 }
 
 impl Machine {
@@ -163,6 +173,7 @@ impl Machine {
             claims: Claims::new(),
             wanted: List::EMPTY,
             unwanted: List::EMPTY,
+            records: Records::default(),
         }
     }
 
@@ -201,6 +212,10 @@ impl Machine {
             CommandRef::Cancel { session, ticket, timeout } => {
                 let reply = self.cancel(session, ticket, timeout);
                 effects.push(Effect::Reply(reply));
+            }
+            CommandRef::Operator { by, reason, act, release_now } => {
+                let order = Order::new(by, reason, act).map_err(|e| refuse(e.into()))?;
+                self.operate(at, order, release_now, effects);
             }
         }
         Ok(())
@@ -254,6 +269,13 @@ impl Machine {
             State::Queued => ClaimView::Queued,
             State::Held | State::Ending => ClaimView::Held(self.fence(claim)),
         })
+    }
+
+    /// The claims of a live session whose keys an operator took away, as far as that is kept. For
+    /// whoever may have missed the news.
+    pub fn forced(&self, session: SessionId) -> impl Iterator<Item = Ticket> {
+        let record = self.find_session(session).map(|slot| &self.sessions.records[slot]);
+        record.into_iter().flat_map(|record| record.tickets.forced())
     }
 
     /// Keys of ended sessions still to be released by sweeps.

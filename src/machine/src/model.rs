@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 
 use palisade_types::{
     Cause, Class, ClusterLimits, Description, Epoch, Fence, HolderInfo, Key, LockRow, LogIndex, Name,
-    Outcome, Refusal, Reply, SessionId, SessionRow, SessionToken, ShardId, Ticket, Transition,
-    TransitionKind, WaiterInfo,
+    OperatorAct, OperatorRow, Outcome, Refusal, Reply, SessionId, SessionRow, SessionToken, ShardId, Ticket,
+    Transition, TransitionKind, WaiterInfo,
 };
 
 use crate::{Applied, ApplyError, Command, Effect};
@@ -64,6 +64,8 @@ pub struct Model {
     wanted: Vec<(Key, Cause)>,
     unwanted: Vec<(Key, Cause)>,
     epoch_floor: u64,
+    /// Oldest first; the clock in place of the time since.
+    operators: Vec<OperatorRow>,
 }
 
 impl Model {
@@ -79,6 +81,7 @@ impl Model {
             wanted: Vec::new(),
             unwanted: Vec::new(),
             epoch_floor: 0,
+            operators: Vec::new(),
         }
     }
 
@@ -142,6 +145,20 @@ impl Model {
                     }
                 };
                 effects.push(Effect::Reply(reply));
+            }
+            Command::Operator { by, reason, act, release_now } => {
+                let place = effects.len();
+                let row = OperatorRow { revision: at.index, act, by, reason, ago_ms: at.clock_ms };
+                let reply = match self.operate(at, &row.act, release_now, effects) {
+                    Ok(action) => {
+                        if action == at.index {
+                            self.operators.push(row);
+                        }
+                        Reply::OperatorDone { action }
+                    }
+                    Err(refusal) => Reply::Refused(refusal),
+                };
+                effects.insert(place, Effect::Reply(reply));
             }
         }
         Ok(())
@@ -429,6 +446,11 @@ impl Model {
             return effects.push(Effect::Reply(reply));
         };
         effects.push(Effect::Reply(Reply::SessionClosed { session }));
+        self.bury(at, place, cause, now, effects);
+    }
+
+    fn bury(&mut self, at: Applied, place: usize, cause: Cause, now: u32, effects: &mut Vec<Effect>) {
+        let session = self.sessions[place].id;
         effects.push(Effect::SessionEnded { session, cause });
         let dead = self.sessions.remove(place);
         self.ended.push((session, dead.token, cause));
@@ -454,6 +476,65 @@ impl Model {
         }
     }
 
+    fn operate(
+        &mut self,
+        at: Applied,
+        act: &OperatorAct,
+        now: u32,
+        effects: &mut Vec<Effect>,
+    ) -> Result<LogIndex, Refusal> {
+        let action = at.index;
+        match act {
+            OperatorAct::ReportDead { session } | OperatorAct::Evict { session } => {
+                let session = *session;
+                if let Some(place) = self.sessions.iter().position(|s| s.id == session) {
+                    let cause = match act {
+                        OperatorAct::Evict { .. } => Cause::Evicted { action },
+                        _ => Cause::ReportedDead { action },
+                    };
+                    self.bury(at, place, cause, now, effects);
+                    return Ok(action);
+                }
+                match self.ended(session) {
+                    Some(Cause::ReportedDead { action } | Cause::Evicted { action }) => Ok(action),
+                    Some(cause) => Err(Refusal::SessionEnded { session, cause }),
+                    None => Err(Refusal::SessionEnded { session, cause: Cause::Forgotten }),
+                }
+            }
+            OperatorAct::ForceRelease { key, epoch } => {
+                let last = Epoch(self.locks.get(key).map_or(self.epoch_floor, |lock| lock.epoch));
+                let refusal = Refusal::NotHeld { asked: *epoch, last };
+                let Some(lock) = self.locks.get(key) else { return Err(refusal) };
+                let Some(holder) = lock.holder.clone().filter(|_| last == *epoch) else {
+                    let forced = lock
+                        .history
+                        .iter()
+                        .find(|h| h.2 == TransitionKind::Forced && h.4 == epoch.0 && last.0 - epoch.0 < 4);
+                    return forced.map(|h| h.0).ok_or(refusal);
+                };
+                if self.live(holder.session).is_some() {
+                    let (session, ticket) = (holder.session, holder.ticket);
+                    self.finish(session, ticket, Outcome::Forced);
+                    effects.push(Effect::Forced { session, ticket });
+                }
+                self.wanted.retain(|(k, _)| k != key);
+                self.unwanted.retain(|(k, _)| k != key);
+                self.free(at, key, TransitionKind::Forced, effects);
+                Ok(action)
+            }
+            OperatorAct::Retire { key } => {
+                let Some(lock) = self.locks.get(key) else { return Ok(action) };
+                if lock.holder.is_some() {
+                    return Err(Refusal::InUse);
+                }
+                self.epoch_floor = self.epoch_floor.max(lock.epoch);
+                self.locks.remove(key);
+                self.idle.retain(|k| k != key);
+                Ok(action)
+            }
+        }
+    }
+
     fn sweep(&mut self, at: Applied, releases: u32, effects: &mut Vec<Effect>) {
         for _ in 0..releases.min(50) {
             let list = if self.wanted.is_empty() { &mut self.unwanted } else { &mut self.wanted };
@@ -463,6 +544,17 @@ impl Model {
             let (key, cause) = list.remove(0);
             self.free(at, &key, TransitionKind::SessionEnded(cause), effects);
         }
+    }
+
+    /// See `Machine::list_operator_acts`.
+    pub fn list_operator_acts(&self, after: LogIndex, rows: u32, clock_ms: u64) -> (Vec<OperatorRow>, bool) {
+        let kept = self.operators.iter().rev().take(1_000).rev();
+        let mut all: Vec<OperatorRow> = kept.filter(|row| row.revision > after).cloned().collect();
+        all.iter_mut().for_each(|row| row.ago_ms = clock_ms.saturating_sub(row.ago_ms));
+        let rows = rows.min(1_000) as usize;
+        let more = all.len() > rows;
+        all.truncate(rows);
+        (all, more)
     }
 
     /// Keys of ended sessions still to be released.

@@ -14,6 +14,7 @@ use crate::{Applied, Command, Effect, Machine};
 mod ends;
 mod limits;
 mod locks;
+mod operators;
 mod random;
 mod tickets;
 
@@ -83,6 +84,10 @@ impl World {
             }
         }
         assert_eq!(self.machine.backlog_len(), self.model.backlog_len());
+        for (after, rows) in [(0, 2), (self.index / 2, 5_000)] {
+            let page = self.machine.list_operator_acts(LogIndex(after), rows, self.clock_ms);
+            assert_eq!(page, self.model.list_operator_acts(LogIndex(after), rows, self.clock_ms));
+        }
         for rows in [0, 1, 3, 5_000] {
             let (mut after, mut last) = (None, None);
             loop {

@@ -176,6 +176,12 @@ impl Tickets {
         older.chain([&self.newest]).flat_map(move |&run| word(run))
     }
 
+    /// Those whose key an operator took away, as far as outcomes are kept.
+    pub(crate) fn forced(&self) -> impl Iterator<Item = Ticket> {
+        let forced = |word: &u64| word & ((1 << OUTCOME_BITS) - 1) == FORCED;
+        self.outcomes().filter(forced).map(|word| Ticket(word >> OUTCOME_BITS))
+    }
+
     pub(crate) fn check(&self) {
         let mut last = self.low;
         for &(from, to) in self.further() {
@@ -191,6 +197,8 @@ impl Tickets {
     }
 }
 
+const FORCED: u64 = 6;
+
 fn code(outcome: Outcome) -> u64 {
     match outcome {
         Outcome::Unknown => 0,
@@ -199,6 +207,7 @@ fn code(outcome: Outcome) -> u64 {
         Outcome::TimedOut => 3,
         Outcome::Denied => 4,
         Outcome::Refused => 5,
+        Outcome::Forced => FORCED,
     }
 }
 
@@ -234,7 +243,7 @@ mod tests {
     #[test]
     fn the_outcomes_of_the_last_256_to_finish_are_kept_whatever_their_numbers() {
         let all =
-            [Outcome::Released, Outcome::Cancelled, Outcome::TimedOut, Outcome::Denied, Outcome::Refused];
+            [Outcome::Released, Outcome::Cancelled, Outcome::TimedOut, Outcome::Forced, Outcome::Refused];
         let mut tickets = Tickets::default();
         for t in 2..=300 {
             tickets.finish(Ticket(t), all[t as usize % all.len()]);

@@ -4,7 +4,7 @@
 use alloc::string::ToString;
 
 use palisade_machine::{Applied, Effect};
-use palisade_types::{Block, LogIndex, Mutant, Reply, SessionId, Term, Time};
+use palisade_types::{Block, LogIndex, Mutant, Outcome, Reply, SessionId, Term, Time};
 use palisade_wire::Push;
 
 use crate::action::{Actions, Note, Stop};
@@ -78,6 +78,11 @@ impl Shard {
                     out.pushes.push((conn, Push::Granted { session, ticket, fence }));
                 }
             }
+            Effect::Forced { session, ticket } => {
+                if let Some(conn) = self.links.conn_of(session) {
+                    out.pushes.push((conn, Push::Finished { session, ticket, outcome: Outcome::Forced }));
+                }
+            }
             Effect::SessionOpened { session, ttl_ms } => {
                 if self.serving {
                     self.clocks.start(now, session, span(ttl_ms, self.config.expiry_slack));
@@ -107,6 +112,7 @@ impl Shard {
                         }
                     }
                     Reply::Finished { session, ticket, .. } => self.waits.stop(*session, *ticket),
+                    Reply::OperatorDone { .. } => self.counters.operator_acts += 1,
                     _ => {}
                 }
                 out.replies.push((conn, id, reply));

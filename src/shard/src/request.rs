@@ -10,7 +10,9 @@ use palisade_raft::Role;
 use palisade_types::limits::{PAGE_ROWS_MAX, RELEASES_PER_ENTRY, TTL_DEFAULT, TTL_MAX, TTL_MIN};
 use palisade_types::reply::NodeStatus;
 use palisade_types::time::millis;
-use palisade_types::{Cause, Class, ConnId, Refusal, Reply, RequestId, SessionId, Ticket, Time};
+use palisade_types::{
+    Cause, Class, ConnId, Name, OperatorAct, Refusal, Reply, RequestId, SessionId, Ticket, Time,
+};
 use palisade_wire::{Request, Wait};
 
 use crate::action::Actions;
@@ -107,8 +109,36 @@ impl Shard {
             Request::ListSessions { after, rows } => {
                 self.join(Item::Read { conn, id, read: Read::Sessions { after, rows: page(rows)? } })
             }
+            Request::ListOperatorActs { after, rows } => {
+                self.join(Item::Read { conn, id, read: Read::OperatorActs { after, rows: page(rows)? } })
+            }
+            Request::Operate { by, reason, act } => self.take_order(now, origin, by, reason, act),
             Request::Status => Err(bad("status is answered by the node itself")),
         }
+    }
+
+    /// An operator's action frees something, whatever it is: it passes when others do not.
+    fn take_order(
+        &mut self,
+        now: Time,
+        origin: Origin,
+        by: Name,
+        reason: Name,
+        act: OperatorAct,
+    ) -> Result<(), Refusal> {
+        let ends = match act {
+            OperatorAct::ReportDead { session } | OperatorAct::Evict { session } => Some(session),
+            OperatorAct::ForceRelease { .. } | OperatorAct::Retire { .. } => None,
+        };
+        if ends.is_some_and(|session| session.shard != self.config.shard) {
+            return Err(bad("that session lives in another shard"));
+        }
+        let release_now = if ends.is_some() { self.budget.take(now, RELEASES_PER_ENTRY) } else { 0 };
+        self.submit(Command::Operator { by, reason, act, release_now }, origin, Room::Frees)?;
+        if let Some(session) = ends {
+            self.clocks.mark_ending(session);
+        }
+        Ok(())
     }
 
     fn must_own(&self, conn: ConnId, session: SessionId) -> Result<(), Refusal> {

@@ -26,6 +26,13 @@ pub(crate) enum Read {
         /// At most so many.
         rows: u32,
     },
+    /// A page of what operators did.
+    OperatorActs {
+        /// After this revision.
+        after: LogIndex,
+        /// At most so many.
+        rows: u32,
+    },
 }
 
 /// What a round is for.

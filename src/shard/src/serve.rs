@@ -3,7 +3,8 @@
 use alloc::boxed::Box;
 
 use palisade_types::reply::{Consistency, ReadMark};
-use palisade_types::{Cause, ConnId, Refusal, Reply, RequestId, SessionId, SessionToken, Time};
+use palisade_types::{Cause, ConnId, Outcome, Refusal, Reply, RequestId, SessionId, SessionToken, Time};
+use palisade_wire::Push;
 
 use crate::action::Actions;
 use crate::rounds::{Item, Read};
@@ -63,6 +64,10 @@ impl Shard {
                 let (rows, more) = self.machine.list_sessions(after, rows);
                 Reply::Sessions { read: mark, rows, more }
             }
+            Read::OperatorActs { after, rows } => {
+                let (rows, more) = self.machine.list_operator_acts(after, rows, clock_ms);
+                Reply::OperatorActs { read: mark, rows, more }
+            }
         }
     }
 
@@ -78,6 +83,11 @@ impl Shard {
         let reply = match self.machine.session(session) {
             Some(view) if view.token == token => {
                 self.links.attach(conn, session);
+                // Said when it happened to a connection that may be gone, and not in vain repeated.
+                let outcome = Outcome::Forced;
+                let missed = self.machine.forced(session);
+                let news = missed.map(|ticket| (conn, Push::Finished { session, ticket, outcome }));
+                out.pushes.extend(news);
                 Reply::Attached { session, ttl_ms: view.ttl_ms }
             }
             Some(_) => {

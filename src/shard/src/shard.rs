@@ -91,6 +91,8 @@ pub struct Counters {
     pub turned_away: u64,
     /// Milliseconds of stalls credited to sessions.
     pub stalled_ms: u64,
+    /// Operators' actions answered as done by this node.
+    pub operator_acts: u64,
 }
 
 impl Shard {

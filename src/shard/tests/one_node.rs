@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use palisade_shard::{Actions, Input, Shard, ShardConfig};
 use palisade_types::{
-    Cause, Class, ClusterId, ClusterLimits, ConnId, Incarnation, Key, Name, NodeId, Outcome, Refusal, Reply,
-    RequestId, SessionId, SessionToken, ShardId, Ticket, Time,
+    Cause, Class, ClusterId, ClusterLimits, ConnId, Epoch, Incarnation, Key, LogIndex, Name, NodeId,
+    OperatorAct, Outcome, Refusal, Reply, RequestId, SessionId, SessionToken, ShardId, Ticket, Time,
 };
 use palisade_wal::{Identity, SimDisk, WalConfig, hard_state_file, initial_hard_state, recover_shard};
 use palisade_wire::{Push, Request, Wait};
@@ -236,6 +236,67 @@ fn a_silent_session_expires_with_its_cause_and_its_waiter_is_granted() {
     assert!(node.pushes.iter().any(ended) && node.pushes.iter().any(granted), "{:?}", node.pushes);
     let gone = node.ask(Request::Attach { token: SessionToken(1), session: holder });
     assert!(matches!(gone, Reply::Refused(Refusal::SessionEnded { cause: Cause::Expired { .. }, .. })));
+}
+
+fn operate(act: OperatorAct) -> Request {
+    let name = |text| Name::new(text).expect("a valid test value");
+    Request::Operate { by: name("ops"), reason: name("a drill"), act }
+}
+
+#[test]
+fn whose_key_was_taken_learns_it_at_once_and_again_whenever_the_session_is_attached() {
+    let mut node = Node::start();
+    let (holder, waiter) = (node.open(1, 0), node.open_on(ConnId(2), 2, 0));
+    let epoch = Epoch(node.epoch(holder, 1, "k"));
+    assert!(matches!(node.ask_on(ConnId(2), acquire(waiter, 1, "k", Wait::Forever)), Reply::Queued { .. }));
+    let key = Key::new("k").expect("a valid test value");
+    let done = node.ask_on(ConnId(3), operate(OperatorAct::ForceRelease { key, epoch }));
+    assert!(matches!(done, Reply::OperatorDone { .. }), "{done:?}");
+    let forced = Push::Finished { session: holder, ticket: Ticket(1), outcome: Outcome::Forced };
+    assert!(node.pushes.contains(&(CONN, forced.clone())), "{:?}", node.pushes);
+    assert!(node.pushes.iter().any(|p| matches!(p, (ConnId(2), Push::Granted { .. }))));
+
+    node.pushes.clear();
+    let again = ConnId(4);
+    node.ask_on(again, Request::Attach { token: SessionToken(1), session: holder });
+    assert_eq!(node.pushes, [(again, forced)]);
+    node.pushes.clear();
+    node.ask_on(again, Request::Attach { token: SessionToken(2), session: waiter });
+    assert_eq!(node.pushes, [], "nothing was taken from this one");
+}
+
+#[test]
+fn a_session_reported_dead_is_renewed_no_more_and_nobody_elses_is_touched() {
+    let mut node = Node::start();
+    let (dead, other) = (node.open(1, 0), node.open(2, 0));
+    node.epoch(dead, 1, "k");
+    let report = operate(OperatorAct::ReportDead { session: dead });
+    let done = node.ask_on(ConnId(9), report.clone());
+    let Reply::OperatorDone { action } = done else { panic!("{done:?}") };
+    let cause = Cause::ReportedDead { action };
+    assert!(node.pushes.contains(&(CONN, Push::SessionEnded { session: dead, cause })));
+    let renewed = node.ask(Request::Renew { sessions: vec![dead, other] });
+    assert_eq!(renewed, Reply::Renewed { refused: vec![Refusal::SessionEnded { session: dead, cause }] });
+    assert_eq!(node.epoch(other, 1, "k"), 2);
+    assert_eq!(node.ask_on(ConnId(9), report), done, "a repeat is answered as the first");
+    let acts = node.ask(Request::ListOperatorActs { after: LogIndex(0), rows: 10 });
+    assert!(matches!(acts, Reply::OperatorActs { rows, .. } if rows.len() == 1));
+}
+
+#[test]
+fn a_renewal_under_way_when_the_report_arrives_is_refused() {
+    let mut node = Node::start();
+    let session = node.open(1, 0);
+    let mut out = Actions::default();
+    let report = operate(OperatorAct::ReportDead { session });
+    node.shard.handle(
+        node.now,
+        Input::Request { conn: ConnId(9), id: RequestId(500), request: report },
+        &mut out,
+    );
+    let renew = Request::Renew { sessions: vec![session] };
+    let renewed = node.ask(renew);
+    assert!(matches!(&renewed, Reply::Renewed { refused } if refused.len() == 1), "{renewed:?}");
 }
 
 #[test]

@@ -14,6 +14,7 @@ pub mod ids;
 pub mod limits;
 pub mod mutant;
 pub mod name;
+pub mod operator;
 pub mod random;
 pub mod reply;
 pub mod time;
@@ -29,6 +30,7 @@ pub use ids::{
 pub use limits::ClusterLimits;
 pub use mutant::{Mutant, Mutants};
 pub use name::{Key, Name, NameError};
+pub use operator::{OperatorAct, OperatorRow};
 pub use random::Rng;
 pub use reply::{
     Cause, Class, Description, HolderInfo, LockRow, Outcome, Refusal, Reply, SessionRow, Transition,

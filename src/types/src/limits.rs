@@ -25,6 +25,9 @@ pub const DESCRIBE_WAITERS_MAX: usize = 100;
 /// How many last transitions of a key are kept.
 pub const TRANSITIONS_KEPT: usize = 8;
 
+/// How many of the operators' last actions are kept on record.
+pub const OPERATOR_ACTS_KEPT: usize = 1_000;
+
 /// The limits of a cluster, as `format` fixed them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterLimits {

@@ -9,6 +9,7 @@ use core::fmt;
 use crate::fence::Fence;
 use crate::ids::{Epoch, LogIndex, NodeId, SessionId, Term, Ticket};
 use crate::name::{Key, Name};
+use crate::operator::OperatorRow;
 
 /// What a lock is for, told apart by type (DESIGN section 1). A key has one class while its record
 /// lives.
@@ -39,6 +40,16 @@ pub enum Cause {
         /// Silence as the leader measured it.
         silent_ms: u64,
     },
+    /// An operator reported its owner dead.
+    ReportedDead {
+        /// The revision of the action: the record under it says who and why.
+        action: LogIndex,
+    },
+    /// An operator evicted it.
+    Evicted {
+        /// The revision of the action: the record under it says who and why.
+        action: LogIndex,
+    },
     /// The id is not, or no longer, remembered.
     Forgotten,
 }
@@ -48,6 +59,8 @@ impl fmt::Display for Cause {
         match self {
             Cause::Closed => f.write_str("closed"),
             Cause::Expired { silent_ms } => write!(f, "expired after {silent_ms} ms of silence"),
+            Cause::ReportedDead { action } => write!(f, "reported dead by an operator (action {action})"),
+            Cause::Evicted { action } => write!(f, "evicted by an operator (action {action})"),
             Cause::Forgotten => f.write_str("not or no longer remembered"),
         }
     }
@@ -68,6 +81,22 @@ pub enum Outcome {
     Denied,
     /// Refused for another reason, such as a limit or the wrong class.
     Refused,
+    /// It held the key, and an operator took the key away.
+    Forced,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Outcome::Unknown => "no longer known",
+            Outcome::Released => "released",
+            Outcome::Cancelled => "cancelled",
+            Outcome::TimedOut => "timed out",
+            Outcome::Denied => "denied",
+            Outcome::Refused => "refused",
+            Outcome::Forced => "released by an operator, by force",
+        })
+    }
 }
 
 /// Who holds a key.
@@ -105,6 +134,8 @@ pub enum TransitionKind {
     Released,
     /// The holder's session ended, with this cause.
     SessionEnded(Cause),
+    /// An operator took it from the holder; the action has this transition's revision.
+    Forced,
 }
 
 /// One of the last transitions of a key.
@@ -270,13 +301,24 @@ pub enum Refusal {
         ticket: Ticket,
     },
     /// The ticket is finished; repeating it changes nothing.
-    #[error("ticket {ticket} is finished: {outcome:?}")]
+    #[error("ticket {ticket} is finished: {outcome}")]
     TicketFinished {
         /// Which.
         ticket: Ticket,
         /// How it ended.
         outcome: Outcome,
     },
+    /// The grant that an operator meant does not hold the key any more, or never did.
+    #[error("the grant with epoch {asked} does not hold the key: the last epoch granted is {last}")]
+    NotHeld {
+        /// The epoch that was to be released.
+        asked: Epoch,
+        /// The last one granted; without a record, the floor the next grant starts above.
+        last: Epoch,
+    },
+    /// The key cannot be retired: it is held or awaited.
+    #[error("the key is in use: only one that nobody holds or awaits can be retired")]
+    InUse,
     /// The request breaks a rule; sending it again is useless.
     #[error("bad request: {reason}")]
     BadRequest {
@@ -420,6 +462,20 @@ pub enum Reply {
         read: ReadMark,
         /// The rows.
         rows: Vec<SessionRow>,
+        /// There are more, after the last of these.
+        more: bool,
+    },
+    /// An operator's action is done, by this request or an earlier one.
+    OperatorDone {
+        /// The revision of the action.
+        action: LogIndex,
+    },
+    /// A page of the operators' last actions, oldest first.
+    OperatorActs {
+        /// Consistency and revision.
+        read: ReadMark,
+        /// The rows.
+        rows: Vec<OperatorRow>,
         /// There are more, after the last of these.
         more: bool,
     },

@@ -303,7 +303,7 @@ impl World {
             Told::ClaimQueued { .. }
             | Told::ClaimDelayed { .. }
             | Told::SessionDelayed { .. }
-            | Told::ReadDone { .. }
+            | Told::CallDone { .. }
             | Told::LinkUp { .. }
             | Told::LinkDown { .. } => {}
         }
@@ -346,6 +346,10 @@ impl World {
         let mut all = Vec::new();
         for (client, c) in self.clients.iter().enumerate() {
             for (id, claim, fence) in c.held() {
+                // Whom an operator has ousted cannot know it at once: that is what the fence is for.
+                if self.witness.ousted(fence) {
+                    continue;
+                }
                 if claim.key == *key && but != Some((client, id)) && c.believes(claim.session, self.now) {
                     all.push(Believer { client, fence: fence.clone() });
                 }

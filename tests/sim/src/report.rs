@@ -36,6 +36,8 @@ pub struct Report {
     pub zombies_refused: u64,
     /// Answers compared with the model.
     pub answers: u64,
+    /// Grants that operators ended.
+    pub ousted: u64,
 }
 
 impl fmt::Display for Report {
@@ -43,7 +45,7 @@ impl fmt::Display for Report {
         write!(
             f,
             "seed {} ok: {:.1} s, {} events, {} committed, {} leader changes, {} strikes of {} kinds, {} grants, \
-             {} expired, {} reads, {} answers, {} writes, {} of {} zombie writes refused, trace {:032x}",
+             {} ousted, {} expired, {} reads, {} answers, {} writes, {} of {} zombie writes refused, trace {:032x}",
             self.seed,
             self.simulated.as_secs_f64(),
             self.events,
@@ -52,6 +54,7 @@ impl fmt::Display for Report {
             self.strikes,
             self.fault_kinds,
             self.grants,
+            self.ousted,
             self.expired,
             self.reads,
             self.answers,

@@ -3,8 +3,8 @@
 
 use core::time::Duration;
 
-use palisade_client_core::{AcquireSpec, ClaimId, ReadRequest, SessionHandle, SessionSpec};
-use palisade_types::{Class, Key, Name, Rng, SessionToken, Time};
+use palisade_client_core::{AcquireSpec, CallRequest, ClaimId, SessionHandle, SessionSpec};
+use palisade_types::{Class, Epoch, Key, LogIndex, Name, OperatorAct, Rng, SessionId, SessionToken, Time};
 use palisade_wire::Wait;
 
 use crate::check::Checked;
@@ -40,12 +40,13 @@ fn draw_acquire(rng: &mut Rng, o: &WorkloadOptions) -> AcquireSpec {
     AcquireSpec { key, class, resource, wait }
 }
 
-fn draw_read(rng: &mut Rng, o: &WorkloadOptions) -> ReadRequest {
-    match rng.below(8) {
-        0..=4 => ReadRequest::Describe { key: draw_key(rng, o) },
-        5 => ReadRequest::ListLocks { after: None, rows: rng.between(1, 20) as u32 },
-        6 => ReadRequest::ListSessions { after: None, rows: rng.between(1, 20) as u32 },
-        _ => ReadRequest::Status,
+fn draw_read(rng: &mut Rng, o: &WorkloadOptions) -> CallRequest {
+    match rng.below(9) {
+        0..=4 => CallRequest::Describe { key: draw_key(rng, o) },
+        5 => CallRequest::ListLocks { after: None, rows: rng.between(1, 20) as u32 },
+        6 => CallRequest::ListSessions { after: None, rows: rng.between(1, 20) as u32 },
+        7 => CallRequest::ListOperatorActs { after: LogIndex(0), rows: rng.between(1, 20) as u32 },
+        _ => CallRequest::Status,
     }
 }
 
@@ -72,7 +73,8 @@ impl World {
             0..=49 => self.acquire_some(client),
             50..=73 => self.use_held(client),
             74..=79 => self.give_up_some(client),
-            80..=97 => self.read_some(client),
+            80..=95 => self.read_some(client),
+            96 => self.operate_some(client),
             _ => self.close_some(client),
         }
         self.release_old(client);
@@ -198,7 +200,35 @@ impl World {
         let c = &mut self.clients[client];
         let request = draw_read(&mut c.rng, &o);
         if let Some(core) = &mut c.core {
-            core.read(c.clock.local(now), request);
+            core.call(c.clock.local(now), request);
+        }
+    }
+
+    /// An operator acts on anybody's session or key, with what it knows of them, which may be old.
+    fn operate_some(&mut self, client: usize) {
+        let now = self.now;
+        let o = self.options.workload;
+        let sessions: Vec<SessionId> =
+            self.clients.iter().flat_map(|c| c.sessions.values().filter_map(|s| s.id)).collect();
+        let held: Vec<(Key, Epoch)> = self
+            .clients
+            .iter()
+            .flat_map(|c| c.held().map(|(_, claim, fence)| (claim.key.clone(), fence.epoch())))
+            .collect();
+        let c = &mut self.clients[client];
+        let session = sessions.get(c.rng.below(sessions.len().max(1) as u64) as usize).copied();
+        let grant = held.get(c.rng.below(held.len().max(1) as u64) as usize).cloned();
+        let act = match (c.rng.below(10), session, grant) {
+            (0, Some(session), _) => OperatorAct::ReportDead { session },
+            (1, Some(session), _) => OperatorAct::Evict { session },
+            (2..=3, _, _) => OperatorAct::Retire { key: draw_key(&mut c.rng, &o) },
+            (_, _, Some((key, epoch))) => OperatorAct::ForceRelease { key, epoch },
+            _ => return,
+        };
+        let name = |text| Name::new(text).expect("a name");
+        let request = CallRequest::Operate { by: name("operator"), reason: name("a drill"), act };
+        if let Some(core) = &mut c.core {
+            core.call(c.clock.local(now), request);
         }
     }
 

@@ -491,6 +491,7 @@ impl World {
             zombie_writes: self.resource.zombies_accepted + self.resource.zombies_refused,
             zombies_refused: self.resource.zombies_refused,
             answers: self.witness.answers(),
+            ousted: self.witness.ousted_count(),
         }
     }
 }

@@ -3,8 +3,8 @@
 use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 use palisade_types::{
     Cause, Class, ClusterId, Description, Epoch, Fence, HolderInfo, Incarnation, LockRow, LogIndex, Name,
-    NodeId, Outcome, Refusal, Reply, RequestId, SessionId, SessionRow, SessionToken, ShardId, Term, Ticket,
-    Transition, TransitionKind, WaiterInfo,
+    NodeId, OperatorAct, OperatorRow, Outcome, Refusal, Reply, RequestId, SessionId, SessionRow,
+    SessionToken, ShardId, Term, Ticket, Transition, TransitionKind, WaiterInfo,
 };
 use palisade_wire::{
     ClientHello, Frame, Frames, Group, HelloRefused, Kind, Member, MessageError, PeerHello, ProtocolError,
@@ -206,6 +206,29 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("list sessions, first page", Request::ListSessions { after: None, rows: 100 }),
         ("list sessions", Request::ListSessions { after: Some(session), rows: 1 }),
         ("status", Request::Status),
+        ("operate, report dead", operate(OperatorAct::ReportDead { session })),
+        ("operate, evict", operate(OperatorAct::Evict { session })),
+        ("operate, force release", operate(OperatorAct::ForceRelease { key: name("k"), epoch: Epoch(7) })),
+        ("operate, retire", operate(OperatorAct::Retire { key: name("k") })),
+        ("list operator acts", Request::ListOperatorActs { after: LogIndex(8), rows: 100 }),
+    ]
+}
+
+fn operate(act: OperatorAct) -> Request {
+    Request::Operate { by: name("ops@host"), reason: name("on fire"), act }
+}
+
+fn operator_rows() -> Vec<OperatorRow> {
+    let row = |act| OperatorRow {
+        revision: LogIndex(9),
+        act,
+        by: name("ops@host"),
+        reason: name("on fire"),
+        ago_ms: 12,
+    };
+    vec![
+        row(OperatorAct::ReportDead { session: session() }),
+        row(OperatorAct::ForceRelease { key: name("k"), epoch: Epoch(7) }),
     ]
 }
 
@@ -223,6 +246,16 @@ fn refusals() -> Vec<(&'static str, Refusal)> {
             Refusal::SessionEnded { session, cause: Cause::Expired { silent_ms: 31_000 } },
         ),
         ("SessionEnded, forgotten", Refusal::SessionEnded { session, cause: Cause::Forgotten }),
+        ("NotHeld", Refusal::NotHeld { asked: Epoch(7), last: Epoch(8) }),
+        ("InUse", Refusal::InUse),
+        (
+            "SessionEnded, reported dead",
+            Refusal::SessionEnded { session, cause: Cause::ReportedDead { action: LogIndex(9) } },
+        ),
+        (
+            "SessionEnded, evicted",
+            Refusal::SessionEnded { session, cause: Cause::Evicted { action: LogIndex(9) } },
+        ),
         ("NotAttached", Refusal::NotAttached { session }),
         ("SessionFull", Refusal::SessionFull { what: "keys".to_string(), limit: 1000 }),
         ("ClassMismatch", Refusal::ClassMismatch { has: Class::Fenced }),
@@ -239,7 +272,7 @@ fn replies() -> Vec<(String, Reply)> {
         ("opened", Reply::Opened { session, ttl_ms: 30_000, gone_within_ms: 31_300, short_ttl: false }),
         ("attached", Reply::Attached { session, ttl_ms: 30_000 }),
         ("renewed", Reply::Renewed { refused: vec![] }),
-        ("renewed but two", Reply::Renewed { refused: vec![refusals[5].1.clone(), refusals[8].1.clone()] }),
+        ("renewed but two", Reply::Renewed { refused: vec![refusals[5].1.clone(), refusals[12].1.clone()] }),
         ("session closed", Reply::SessionClosed { session }),
         ("granted", Reply::Granted { session, ticket, fence: fence() }),
         ("queued", Reply::Queued { session, ticket, place: 4, holder: Box::new(holder()) }),
@@ -249,6 +282,8 @@ fn replies() -> Vec<(String, Reply)> {
         ("locks", Reply::Locks { read: read(), rows: lock_rows(), more: true }),
         ("sessions", Reply::Sessions { read: read(), rows: session_rows(), more: false }),
         ("status", Reply::Status(Box::new(status()))),
+        ("operator done", Reply::OperatorDone { action: LogIndex(9) }),
+        ("operator acts", Reply::OperatorActs { read: read(), rows: operator_rows(), more: true }),
     ]
     .into_iter()
     .map(|(n, reply)| (n.to_string(), reply))
@@ -260,6 +295,7 @@ fn replies() -> Vec<(String, Reply)> {
         Outcome::TimedOut,
         Outcome::Denied,
         Outcome::Refused,
+        Outcome::Forced,
     ] {
         all.push((format!("finished {outcome:?}"), Reply::Finished { session, ticket, outcome }));
     }
@@ -290,6 +326,7 @@ fn description() -> Description {
             transition(9, TransitionKind::Granted),
             transition(8, TransitionKind::SessionEnded(Cause::Expired { silent_ms: 1 })),
             transition(7, TransitionKind::Released),
+            transition(6, TransitionKind::Forced),
         ],
     }
 }

@@ -1,7 +1,7 @@
 //! Random sequences of commands: machine, twin and model must agree on every effect and every read.
 
 use super::*;
-use palisade_types::Rng;
+use palisade_types::{Epoch, OperatorAct, Rng};
 use std::collections::BTreeMap;
 use std::string::String;
 
@@ -58,6 +58,23 @@ impl Run {
             let release_now = [0, 1, 2, 50, 60][rng.below(5) as usize];
             return Command::EndSession { session, cause, release_now };
         }
+        if rng.per_mille(40) {
+            let key = self.keys[rng.below(shape.keys) as usize].clone();
+            let last = self.world.machine.describe(&key, 0).epoch.0;
+            let epoch = Epoch(last.saturating_sub([0, 0, 0, 1, 2, 4, 9][rng.below(7) as usize]));
+            let act = match rng.below(6) {
+                0 => OperatorAct::ReportDead { session },
+                1 => OperatorAct::Evict { session },
+                2 => OperatorAct::Retire { key },
+                _ => OperatorAct::ForceRelease { key, epoch },
+            };
+            let release_now = rng.below(3) as u32;
+            let release_now = match act {
+                OperatorAct::ReportDead { .. } | OperatorAct::Evict { .. } => release_now,
+                _ => 0,
+            };
+            return Command::Operator { by: name("ops"), reason: name("test"), act, release_now };
+        }
         let low = if shape.fresh { next.saturating_sub(3) } else { u64::from(!rng.per_mille(20)) };
         let ticket = if rng.per_mille(400) { next } else { rng.between(low.min(next), next + 1) };
         if ticket == next {
@@ -82,7 +99,7 @@ impl Run {
                 self.sessions.push((*session, 1));
             }
             let text = std::format!("{effect:?}");
-            let mut words = text.split([' ', '(', '{']).filter(|w| !w.is_empty());
+            let mut words = text.split([' ', '(', ')', '{']).filter(|w| !w.is_empty());
             let mut kind = String::from(words.next().unwrap_or(""));
             for _ in 0..2 {
                 if matches!(kind.rsplit(' ').next(), Some("Reply" | "Refused")) {
@@ -192,6 +209,10 @@ fn random_commands_have_the_same_effects_as_in_the_model() {
         "Reply Refused ClassMismatch",
         "Reply Refused TicketMismatch",
         "Reply Refused TicketFinished",
+        "Reply Refused NotHeld",
+        "Reply Refused InUse",
+        "Reply OperatorDone",
+        "Forced",
         "backlog",
         "floor",
     ] {

@@ -4,7 +4,7 @@
 //! must tell of something that happened; every read must show the naive machine's state at its
 //! revision, and a revision no older than what was committed when the read arrived (R11).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use palisade_machine::model::Model;
 use palisade_machine::{Applied, Command, Effect};
@@ -20,11 +20,13 @@ use crate::links::Asked;
 use crate::node::SHARD;
 
 /// Whom an answer belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {
     Claim(SessionId, Ticket),
     Session(SessionId),
     Token(SessionToken),
+    /// An operator's action, as text.
+    Act(String),
 }
 
 /// The witness.
@@ -35,6 +37,10 @@ pub struct Witness {
     /// The naive machine's answers, with their indexes.
     said: BTreeMap<Subject, Vec<(LogIndex, Reply)>>,
     granted: BTreeMap<(SessionId, Ticket), Fence>,
+    /// Grants that an operator ended, of which their holders may not know yet.
+    ousted: BTreeSet<(Key, Epoch)>,
+    /// Claims whose key an operator took away.
+    forced: BTreeSet<(SessionId, Ticket)>,
     /// The newest epoch of each key: it outlives the key's record.
     epochs: BTreeMap<Key, Epoch>,
     opened: BTreeMap<SessionId, SessionToken>,
@@ -55,6 +61,8 @@ impl Witness {
             index: LogIndex(0),
             said: BTreeMap::new(),
             granted: BTreeMap::new(),
+            ousted: BTreeSet::new(),
+            forced: BTreeSet::new(),
             epochs: BTreeMap::new(),
             opened: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -63,6 +71,16 @@ impl Witness {
             answers: 0,
             reads: 0,
         }
+    }
+
+    /// Whether an operator ended this grant, so that its holder may believe in it in vain.
+    pub fn ousted(&self, fence: &Fence) -> bool {
+        self.ousted.contains(&(fence.key().clone(), fence.epoch()))
+    }
+
+    /// How many grants operators ended.
+    pub fn ousted_count(&self) -> u64 {
+        self.ousted.len() as u64
     }
 
     /// How many answers were compared.
@@ -102,18 +120,28 @@ impl Witness {
                     if let Reply::Granted { session, ticket, fence } = &reply {
                         self.on_grant(*session, *ticket, fence)?;
                     }
-                    if let Some(subject) = subject {
+                    if let Some(subject) = subject.clone() {
                         self.said.entry(subject).or_default().push((self.index, reply));
                     }
                 }
                 Effect::Granted { session, ticket, fence } => self.on_grant(session, ticket, &fence)?,
+                Effect::Forced { session, ticket } => {
+                    self.forced.insert((session, ticket));
+                    let taken = self.granted.get(&(session, ticket));
+                    self.ousted.extend(taken.map(|fence| (fence.key().clone(), fence.epoch())));
+                }
                 Effect::SessionOpened { session, .. } => {
-                    if let Some(Subject::Token(token)) = subject {
-                        self.opened.insert(session, token);
+                    if let Some(Subject::Token(token)) = &subject {
+                        self.opened.insert(session, *token);
                     }
                 }
                 Effect::SessionEnded { session, cause } => {
                     self.ended.insert(session, cause);
+                    if matches!(cause, Cause::ReportedDead { .. } | Cause::Evicted { .. }) {
+                        let of_session = (session, Ticket(0))..=(session, Ticket(u64::MAX));
+                        let taken = self.granted.range(of_session).map(|(_, fence)| fence);
+                        self.ousted.extend(taken.map(|fence| (fence.key().clone(), fence.epoch())));
+                    }
                     sessions.on_ended(now, session, cause)?;
                 }
             }
@@ -156,8 +184,14 @@ impl Witness {
                 })
             }
             (
-                Request::Describe { .. } | Request::ListLocks { .. } | Request::ListSessions { .. },
-                Reply::Described { read, .. } | Reply::Locks { read, .. } | Reply::Sessions { read, .. },
+                Request::Describe { .. }
+                | Request::ListLocks { .. }
+                | Request::ListSessions { .. }
+                | Request::ListOperatorActs { .. },
+                Reply::Described { read, .. }
+                | Reply::Locks { read, .. }
+                | Reply::Sessions { read, .. }
+                | Reply::OperatorActs { read, .. },
             ) => {
                 self.reads += 1;
                 demand(read.revision >= asked.committed, "R11", || {
@@ -190,7 +224,7 @@ impl Witness {
     /// The answer of apply: the same command, the same answer, after the request arrived.
     fn said_since(&mut self, asked: &Asked, reply: &Reply) -> Checked {
         let subject = subject_of_request(&asked.request);
-        let known = subject.and_then(|s| self.said.get(&s)).map_or(&[][..], Vec::as_slice);
+        let known = subject.as_ref().and_then(|s| self.said.get(s)).map_or(&[][..], Vec::as_slice);
         let since = known.iter().filter(|(index, _)| *index > asked.committed);
         demand(since.clone().any(|(_, said)| same(said, reply)), "S8", || {
             format!("{:?} got {reply:?}, the model said {:?}", asked.request, since.collect::<Vec<_>>())
@@ -212,6 +246,11 @@ impl Witness {
         match push {
             Push::Granted { session, ticket, fence } => {
                 demand(self.granted.get(&(*session, *ticket)) == Some(fence), "S8", || {
+                    format!("{push:?} is in no committed log")
+                })
+            }
+            Push::Finished { session, ticket, outcome: Outcome::Forced } => {
+                demand(self.forced.contains(&(*session, *ticket)), "S8", || {
                     format!("{push:?} is in no committed log")
                 })
             }
@@ -263,6 +302,15 @@ impl Witness {
                 (Request::ListSessions { after, rows }, Reply::Sessions { rows: shown, more, .. }) => {
                     model.list_sessions(*after, *rows) == (shown.clone(), *more)
                 }
+                (
+                    Request::ListOperatorActs { after, rows },
+                    Reply::OperatorActs { rows: shown, more, .. },
+                ) => {
+                    let (mut own, own_more) = model.list_operator_acts(*after, *rows, 0);
+                    let mut shown = shown.clone();
+                    own.iter_mut().chain(&mut shown).for_each(|row| row.ago_ms = 0);
+                    own == shown && own_more == *more
+                }
                 _ => false,
             };
             demand(fits, "R11", || format!("{request:?} at {index} got {reply:?}"))?;
@@ -290,6 +338,7 @@ fn subject_of_command(command: &[u8]) -> Option<Subject> {
         Command::Acquire { session, ticket, .. }
         | Command::Release { session, ticket }
         | Command::Cancel { session, ticket, .. } => Some(Subject::Claim(session, ticket)),
+        Command::Operator { act, .. } => Some(Subject::Act(act.to_string())),
         Command::Sweep { .. } => None,
     }
 }
@@ -301,6 +350,7 @@ fn subject_of_request(request: &Request) -> Option<Subject> {
         Request::Acquire { session, ticket, .. }
         | Request::Release { session, ticket }
         | Request::Cancel { session, ticket } => Some(Subject::Claim(*session, *ticket)),
+        Request::Operate { act, .. } => Some(Subject::Act(act.to_string())),
         _ => None,
     }
 }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use palisade_types::limits::{OPERATOR_ACTS_KEPT, PAGE_ROWS_MAX};
 use palisade_types::{
-    Cause, Epoch, Key, LogIndex, Name, NameError, OperatorAct, OperatorRow, Outcome, Refusal, Reply,
+    Cause, Epoch, Key, LogIndex, Mutant, Name, NameError, OperatorAct, OperatorRow, Outcome, Refusal, Reply,
     SessionId, TransitionKind,
 };
 
@@ -115,7 +115,8 @@ impl Machine {
             return Err(Refusal::NotHeld { asked: epoch, last: self.locks.epoch_floor });
         };
         let lock = &self.locks.records[slot];
-        if lock.holder == NONE || lock.epoch != epoch {
+        let meant = lock.epoch == epoch || self.mutants.has(Mutant::O1);
+        if lock.holder == NONE || !meant {
             return self.forced_before(slot, epoch);
         }
         let (claim, awaited) = (lock.holder, lock.queue.len > 0);
@@ -155,7 +156,11 @@ impl Machine {
         if self.locks.records[slot].holder != NONE {
             return Err(Refusal::InUse);
         }
+        let floor = self.locks.epoch_floor;
         self.locks.reclaim(slot);
+        if self.mutants.has(Mutant::O2) {
+            self.locks.epoch_floor = floor;
+        }
         Ok(at.index)
     }
 

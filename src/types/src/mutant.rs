@@ -1,5 +1,6 @@
 //! Bugs that can be switched on in the simulator, to show that the tests would find them. The
-//! numbers are those of the catalogue of Raft and lock-server bugs kept in `tests/SIMULATION.md`.
+//! numbers are those of the catalogue of Raft and lock-server bugs kept in `tests/SIMULATION.md`; the O
+//! are bugs of what operators do.
 //! No configuration file, flag or message can reach this: a server always runs with none.
 
 /// A bug that other systems have shipped.
@@ -26,11 +27,15 @@ pub enum Mutant {
     B20 = 20,
     /// A lock is granted to a waiter whose session has ended.
     B22 = 22,
+    /// A forced release meets whoever holds the key, whatever the epoch.
+    O1 = 33,
+    /// A retired key starts again at the epoch it had.
+    O2 = 34,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 10] = [
+    pub const ALL: [Mutant; 12] = [
         Mutant::B1,
         Mutant::B3,
         Mutant::B4,
@@ -41,6 +46,8 @@ impl Mutant {
         Mutant::B14,
         Mutant::B20,
         Mutant::B22,
+        Mutant::O1,
+        Mutant::O2,
     ];
 }
 

@@ -15,7 +15,15 @@ fn profile(mutant: Mutant) -> Profile {
         Mutant::B8 => Profile::SlowDisk,
         Mutant::B6 | Mutant::B14 => Profile::Elections,
         Mutant::B20 => Profile::Pauses,
-        Mutant::B1 | Mutant::B3 | Mutant::B4 | Mutant::B9 | Mutant::B13 | Mutant::B22 => Profile::Swarm,
+        Mutant::B1
+        | Mutant::B3
+        | Mutant::B4
+        | Mutant::B9
+        | Mutant::B13
+        | Mutant::B22
+        | Mutant::O1
+        | Mutant::O2
+        | Mutant::O2 => Profile::Swarm,
     }
 }
 
@@ -77,6 +85,16 @@ fn deadlines_kept_from_an_earlier_term_are_found() {
 #[test]
 fn a_grant_to_the_dead_is_found() {
     hunt(Mutant::B22);
+}
+
+#[test]
+fn a_forced_release_of_another_grant_is_found() {
+    hunt(Mutant::O1);
+}
+
+#[test]
+fn a_retired_key_that_forgets_its_epoch_is_found() {
+    hunt(Mutant::O2);
 }
 
 #[test]

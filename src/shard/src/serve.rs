@@ -83,7 +83,7 @@ impl Shard {
         let reply = match self.machine.session(session) {
             Some(view) if view.token == token => {
                 self.links.attach(conn, session);
-                // Said when it happened to a connection that may be gone, and not in vain repeated.
+                // It was said when it happened, on a connection that may have been gone.
                 let outcome = Outcome::Forced;
                 let missed = self.machine.forced(session);
                 let news = missed.map(|ticket| (conn, Push::Finished { session, ticket, outcome }));

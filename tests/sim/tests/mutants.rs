@@ -22,7 +22,6 @@ fn profile(mutant: Mutant) -> Profile {
         | Mutant::B13
         | Mutant::B22
         | Mutant::O1
-        | Mutant::O2
         | Mutant::O2 => Profile::Swarm,
     }
 }

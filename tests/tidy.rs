@@ -272,3 +272,23 @@ fn every_crate_keeps_the_lints_of_the_workspace() {
         assert_eq!(lints, Some(true), "{} does not take the lints of the workspace", layer.name);
     }
 }
+
+#[test]
+fn every_test_that_a_report_names_is_there() {
+    let text = fs::read_to_string(root().join("tests/REPORTS.md")).unwrap();
+    let mut named = 0;
+    for row in text.lines().filter(|line| line.starts_with("| U")) {
+        let held_by = row.trim_end_matches([' ', '|']).rsplit('|').next().unwrap();
+        let mut file = String::new();
+        // Between back ticks stands a file, or a test in the file before it.
+        for word in held_by.split('`').skip(1).step_by(2) {
+            if word.ends_with(".rs") {
+                file = fs::read_to_string(root().join(word)).unwrap_or_else(|e| panic!("{word}: {e}"));
+                continue;
+            }
+            assert!(file.contains(&format!("fn {word}()")), "{word} is not there: {row}");
+            named += 1;
+        }
+    }
+    assert!(named >= 20, "only {named} tests are named");
+}

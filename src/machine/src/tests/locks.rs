@@ -92,6 +92,20 @@ fn the_record_names_the_resource_of_the_last_grant() {
 }
 
 #[test]
+fn keys_that_look_like_paths_of_each_other_are_strangers() {
+    let mut w = World::new();
+    let longest = "é".repeat(256);
+    let keys = ["a", "a/", "a/b", "a//b", "A", " a", "a ", "a@1/1", "🔒", "\u{ff}", &longest];
+    for (number, key) in keys.iter().enumerate() {
+        let session = w.open(number as u128);
+        assert_eq!(w.take(session, 1, key).key().as_str(), *key);
+    }
+    let (rows, _) = w.machine.list_locks(None, 100, 0);
+    assert_eq!(rows.len(), keys.len());
+    assert!(rows.iter().all(|row| keys.contains(&row.key.as_str())), "listed byte by byte");
+}
+
+#[test]
 fn two_tickets_of_one_session_contend_like_strangers() {
     let mut w = World::new();
     let a = w.open(1);

@@ -40,6 +40,21 @@ fn a_death_report_frees_everything_at_once_and_says_so_to_whoever_asks() {
 }
 
 #[test]
+fn an_evicted_waiter_is_never_granted_and_the_next_one_is() {
+    let mut w = World::new();
+    let (holder, evicted, next) = (w.open(1), w.open(2), w.open(3));
+    let epoch = w.take(holder, 1, "k").epoch().0;
+    w.queue(evicted, 1, "k");
+    w.queue(next, 1, "k");
+    let effects = w.apply(&order(OperatorAct::Evict { session: evicted }));
+    let cause = Cause::Evicted { action: LogIndex(w.index) };
+    assert_eq!(effects[1], Effect::SessionEnded { session: evicted, cause });
+    assert_eq!(granted(&effects), []);
+    assert_eq!(w.release(holder, 1), [(next, Ticket(1))]);
+    assert_eq!(w.describe("k").epoch.0, epoch + 1, "no epoch was spent on the evicted");
+}
+
+#[test]
 fn a_report_about_a_session_that_ended_otherwise_tells_how() {
     let mut w = World::new();
     let a = w.open(1);

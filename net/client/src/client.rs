@@ -126,6 +126,13 @@ impl Client {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn connect(config: ClientConfig) -> Result<Client, ConnectError> {
+        let (client, driver) = Client::begin(config)?;
+        tokio::spawn(driver.run());
+        Ok(client)
+    }
+
+    /// The handle, and what is to run for it on a runtime, this one.
+    pub(crate) fn begin(config: ClientConfig) -> Result<(Client, Driver), ConnectError> {
         if let Some(fault) = config.fault() {
             return Err(ConnectError::Config(fault));
         }
@@ -133,8 +140,8 @@ impl Client {
         let trouble = Trouble::default();
         let call_timeout = config.call_timeout;
         let driver = Driver::new(&config, orders, trouble.clone())?;
-        tokio::spawn(driver.run());
-        Ok(Client { shared: Arc::new(Shared { commands, tags: AtomicU64::new(1), call_timeout, trouble }) })
+        let shared = Shared { commands, tags: AtomicU64::new(1), call_timeout, trouble };
+        Ok((Client { shared: Arc::new(shared) }, driver))
     }
 
     /// A session to be opened.

@@ -21,6 +21,7 @@
 //! way by then arrives all the same. Only the resource can refuse it: it stores the highest barrier
 //! it has seen and applies the rule of [`Floor`] to the [`Fence`] of each write.
 
+pub mod blocking;
 mod client;
 mod clock;
 mod command;

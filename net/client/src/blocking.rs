@@ -1,0 +1,287 @@
+//! The client for programs without an executor: the same calls, and each waits for its answer. A thread
+//! of the client's own renews the sessions and talks to the cluster; it ends when the last client,
+//! session and guard is gone, after it has closed what was left.
+//!
+//! ```no_run
+//! use palisade_client::ClientConfig;
+//! use palisade_client::blocking::Client;
+//!
+//! # fn write(_: &palisade_client::Fence, _: &str) -> std::io::Result<()> { Ok(()) }
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::connect(ClientConfig::new(["127.0.0.1:7401", "127.0.0.1:7402", "127.0.0.1:7403"]))?;
+//! let session = client.session().owner("batch-2").open()?;
+//! let guard = session.fenced("reports/daily", "reports-bucket").acquire()?;
+//! // The resource refuses the write if anybody newer has acted.
+//! write(guard.fence(), "totals")?;
+//! guard.release()?;
+//! session.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A program that ends by itself right after it dropped its last guard may end before the cluster has
+//! heard of it; [`Session::close`] waits for that.
+//!
+//! # Panics
+//! No call here may be made from a thread that runs an executor: it would stand still. They panic there.
+
+use std::ops::Deref;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use palisade_types::reply::NodeStatus;
+use palisade_types::{Description, LockRow, LogIndex, OperatorRow, SessionId, SessionRow};
+use tokio::runtime::{Builder, Handle};
+
+use crate::config::ClientConfig;
+use crate::error::{AcquireError, CallError, ConnectError, LostReason};
+use crate::{Answer, Page, Queued};
+
+/// A client of one cluster whose calls wait. Cheap to clone. See [`crate::Client`].
+#[derive(Clone)]
+pub struct Client {
+    inner: crate::Client,
+    thread: Handle,
+}
+
+impl Client {
+    /// Starts the client and its thread. It does not wait for the cluster: calls do.
+    ///
+    /// # Errors
+    /// As [`crate::Client::connect`]; [`ConnectError::System`] also when there can be no thread.
+    pub fn connect(config: ClientConfig) -> Result<Client, ConnectError> {
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(ConnectError::System)?;
+        let handle = runtime.handle().clone();
+        let (started, start) = mpsc::channel();
+        let run = move || {
+            runtime.block_on(async {
+                let (client, driver) = match crate::Client::begin(config) {
+                    Ok(begun) => begun,
+                    // Whoever called has gone only if its own thread has died.
+                    Err(error) => return drop(started.send(Err(error))),
+                };
+                drop(started.send(Ok(client)));
+                driver.run().await;
+            });
+        };
+        thread::Builder::new().name("palisade-client".to_owned()).spawn(run).map_err(ConnectError::System)?;
+        match start.recv() {
+            Ok(begun) => Ok(Client { inner: begun?, thread: handle }),
+            Err(_) => Err(ConnectError::System(std::io::Error::other("the client's thread has died"))),
+        }
+    }
+
+    /// A session to be opened.
+    pub fn session(&self) -> SessionBuilder {
+        SessionBuilder { inner: self.inner.session(), thread: self.thread.clone() }
+    }
+
+    /// See [`crate::Client::describe`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn describe(&self, key: &str) -> Result<Answer<Description>, CallError> {
+        self.thread.block_on(self.inner.describe(key))
+    }
+
+    /// See [`crate::Client::locks`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn locks(&self, after: Option<&str>, rows: u32) -> Result<Page<LockRow>, CallError> {
+        self.thread.block_on(self.inner.locks(after, rows))
+    }
+
+    /// See [`crate::Client::sessions`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sessions(&self, after: Option<SessionId>, rows: u32) -> Result<Page<SessionRow>, CallError> {
+        self.thread.block_on(self.inner.sessions(after, rows))
+    }
+
+    /// See [`crate::Client::operator_acts`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn operator_acts(&self, after: LogIndex, rows: u32) -> Result<Page<OperatorRow>, CallError> {
+        self.thread.block_on(self.inner.operator_acts(after, rows))
+    }
+
+    /// See [`crate::Client::status`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn status(&self) -> Result<NodeStatus, CallError> {
+        self.thread.block_on(self.inner.status())
+    }
+
+    /// Waits for anything that the async client offers beyond this front, such as what an
+    /// [`crate::Operator`] does.
+    pub fn wait_for<T>(&self, call: impl AsyncFnOnce(&crate::Client) -> T) -> T {
+        self.thread.block_on(call(&self.inner))
+    }
+}
+
+/// What a session is to be like. Made by [`Client::session`].
+#[must_use = "a builder opens nothing until `open` is called"]
+pub struct SessionBuilder {
+    inner: crate::SessionBuilder,
+    thread: Handle,
+}
+
+impl SessionBuilder {
+    /// See [`crate::SessionBuilder::ttl`].
+    pub fn ttl(self, ttl: Duration) -> SessionBuilder {
+        SessionBuilder { inner: self.inner.ttl(ttl), ..self }
+    }
+
+    /// See [`crate::SessionBuilder::owner`].
+    pub fn owner(self, owner: impl Into<String>) -> SessionBuilder {
+        SessionBuilder { inner: self.inner.owner(owner), ..self }
+    }
+
+    /// See [`crate::SessionBuilder::incarnation`].
+    pub fn incarnation(self, incarnation: impl Into<String>) -> SessionBuilder {
+        SessionBuilder { inner: self.inner.incarnation(incarnation), ..self }
+    }
+
+    /// Opens the session; from now on it renews itself.
+    ///
+    /// # Errors
+    /// As [`crate::SessionBuilder::open`].
+    pub fn open(self) -> Result<Session, CallError> {
+        let inner = self.thread.block_on(self.inner.open())?;
+        Ok(Session { inner, thread: self.thread })
+    }
+}
+
+/// An open session: see [`crate::Session`], whose methods it also has.
+#[derive(Clone)]
+pub struct Session {
+    inner: crate::Session,
+    thread: Handle,
+}
+
+impl Deref for Session {
+    type Target = crate::Session;
+
+    fn deref(&self) -> &crate::Session {
+        &self.inner
+    }
+}
+
+impl Session {
+    /// A lock for correctness: see [`crate::Session::fenced`].
+    pub fn fenced(&self, key: impl Into<String>, resource: impl Into<String>) -> FencedRequest {
+        FencedRequest { inner: self.inner.fenced(key, resource), thread: self.thread.clone() }
+    }
+
+    /// A lock for efficiency: see [`crate::Session::advisory`].
+    pub fn advisory(&self, key: impl Into<String>) -> AdvisoryRequest {
+        AdvisoryRequest { inner: self.inner.advisory(key), thread: self.thread.clone() }
+    }
+
+    /// Ends the session and waits until the cluster has confirmed it.
+    ///
+    /// # Errors
+    /// As [`crate::Session::close`].
+    pub fn close(self) -> Result<(), CallError> {
+        self.thread.block_on(self.inner.close())
+    }
+}
+
+macro_rules! request {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[must_use = "nothing is asked before `acquire` is called"]
+        pub struct $name {
+            inner: crate::$name,
+            thread: Handle,
+        }
+
+        impl $name {
+            /// Wait at most so long. Without this or [`Self::no_wait`], it waits for ever.
+            pub fn wait(self, time: Duration) -> $name {
+                $name { inner: self.inner.wait(time), ..self }
+            }
+
+            /// Do not wait: [`AcquireError::Held`] at once when somebody holds the key.
+            pub fn no_wait(self) -> $name {
+                $name { inner: self.inner.no_wait(), ..self }
+            }
+
+            /// Calls this, on the caller's thread, each time the acquire is said to stand in the queue.
+            pub fn on_queued(self, tell: impl FnMut(Queued) + Send + 'static) -> $name {
+                $name { inner: self.inner.on_queued(tell), ..self }
+            }
+
+            /// Acquires.
+            ///
+            /// # Errors
+            /// As the async request.
+            pub fn acquire(self) -> Result<Guard, AcquireError> {
+                let inner = self.thread.block_on(self.inner.acquire())?;
+                Ok(Guard { inner, thread: self.thread })
+            }
+
+            /// Acquires if nobody holds the key; `None` if somebody does.
+            ///
+            /// # Errors
+            /// As the async request.
+            pub fn try_acquire(self) -> Result<Option<Guard>, CallError> {
+                let inner = self.thread.block_on(self.inner.try_acquire())?;
+                Ok(inner.map(|inner| Guard { inner, thread: self.thread }))
+            }
+        }
+    };
+}
+
+request! {
+    /// A lock for correctness, not yet acquired. Made by [`Session::fenced`].
+    FencedRequest
+}
+
+request! {
+    /// A lock for efficiency, not yet acquired. Made by [`Session::advisory`].
+    AdvisoryRequest
+}
+
+/// A held lock, released when it is dropped: see [`crate::Guard`], whose methods it also has.
+#[must_use = "a guard releases its lock when it is dropped"]
+#[derive(Debug)]
+pub struct Guard {
+    inner: crate::Guard,
+    thread: Handle,
+}
+
+impl Deref for Guard {
+    type Target = crate::Guard;
+
+    fn deref(&self) -> &crate::Guard {
+        &self.inner
+    }
+}
+
+impl Guard {
+    /// Waits until the lock is lost, but no longer than this; `None` if it is held still.
+    pub fn lost_within(&self, time: Duration) -> Option<LostReason> {
+        self.thread.block_on(async { tokio::time::timeout(time, self.inner.lost()).await.ok() })
+    }
+
+    /// Calls this once if the lock is lost, on the client's own thread, which must not be kept: set a
+    /// flag, send a signal.
+    pub fn on_lost(&self, tell: impl FnOnce(LostReason) + Send + 'static) {
+        let lost = self.inner.lost();
+        drop(self.thread.spawn(async move { tell(lost.await) }));
+    }
+
+    /// Releases and waits until the cluster has confirmed it.
+    ///
+    /// # Errors
+    /// As [`crate::Guard::release`].
+    pub fn release(self) -> Result<(), CallError> {
+        self.thread.block_on(self.inner.release())
+    }
+}

@@ -1,0 +1,95 @@
+//! The blocking front against the same server, which has a thread of its own here.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod kit;
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use kit::{HELD, Order, SESSION, Server, holder};
+use palisade_client::blocking::Client;
+use palisade_client::{AcquireError, CallError, Cause, ClientConfig, ConnectError, LostReason, Refusal};
+use palisade_wire::{Push, Request};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Does something with a client of a server that runs meanwhile; then the server must see this.
+fn with_server(work: impl FnOnce(Client, &dyn Fn(Order)), sees: impl Fn(&Request) -> bool + Send + 'static) {
+    let (endpoint_in, endpoint) = mpsc::channel();
+    let (order_in, mut orders) = tokio::sync::mpsc::unbounded_channel();
+    let server = thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut server = Server::start().await;
+            endpoint_in.send(server.endpoint.clone()).unwrap();
+            while let Some(order) = orders.recv().await {
+                server.order(order);
+            }
+            server.sees(sees).await;
+        });
+    });
+    let endpoint = endpoint.recv_timeout(PATIENCE).unwrap();
+    work(Client::connect(ClientConfig::new([endpoint])).unwrap(), &|order| order_in.send(order).unwrap());
+    drop(order_in);
+    server.join().unwrap();
+}
+
+#[test]
+fn calls_wait_for_their_answers_and_a_close_has_arrived_when_it_returns() {
+    let work = |client: Client, _: &dyn Fn(Order)| {
+        let session = client.session().ttl(Duration::from_secs(20)).owner("me").open().unwrap();
+        assert_eq!((session.id(), session.is_valid()), (SESSION, true));
+        let guard = session.fenced("k", "db").acquire().unwrap();
+        assert_eq!(guard.fence().to_string(), "k@9/9");
+        assert!(guard.is_valid());
+        assert_eq!(guard.lost_within(Duration::ZERO), None);
+        guard.release().unwrap();
+        match session.advisory(HELD).no_wait().acquire() {
+            Err(AcquireError::Held { holder: Some(seen), waiting: 2 }) => assert_eq!(seen, holder()),
+            other => panic!("{other:?}"),
+        }
+        assert!(session.advisory(HELD).try_acquire().unwrap().is_none());
+        let refused = client.describe("k").unwrap_err();
+        assert!(matches!(refused, CallError::Refused(Refusal::BadRequest { .. })));
+        let asked = client.wait_for(async |client| client.describe("k").await);
+        assert_eq!(asked.unwrap_err(), refused);
+        session.close().unwrap();
+    };
+    with_server(work, |r| *r == Request::CloseSession { session: SESSION });
+}
+
+#[test]
+fn the_thread_closes_what_was_dropped() {
+    let work = |client: Client, _: &dyn Fn(Order)| {
+        let session = client.session().open().unwrap();
+        let guard = session.advisory("k").acquire().unwrap();
+        drop((client, session));
+        assert!(guard.is_valid(), "the guard keeps its session");
+    };
+    with_server(work, |r| *r == Request::CloseSession { session: SESSION });
+}
+
+#[test]
+fn a_loss_is_told_to_whoever_waits_and_whoever_does_not() {
+    let work = |client: Client, order: &dyn Fn(Order)| {
+        let session = client.session().open().unwrap();
+        let guard = session.advisory("k").acquire().unwrap();
+        let (told_in, told) = mpsc::channel();
+        guard.on_lost(move |reason| told_in.send(reason).unwrap());
+        let cause = Cause::Expired { silent_ms: 77 };
+        order(Order::Push(Push::SessionEnded { session: SESSION, cause }));
+        let lost = LostReason::Ended(cause);
+        assert_eq!(guard.lost_within(PATIENCE), Some(lost.clone()));
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(lost.clone()));
+        assert!(!guard.is_valid());
+        assert_eq!(guard.release(), Err(CallError::SessionLost(lost)));
+    };
+    with_server(work, |r| matches!(r, Request::Acquire { .. }));
+}
+
+#[test]
+fn a_configuration_that_makes_no_sense_is_refused_at_once() {
+    let none: [&str; 0] = [];
+    assert!(matches!(Client::connect(ClientConfig::new(none)), Err(ConnectError::Config(_))));
+}

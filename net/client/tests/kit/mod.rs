@@ -1,0 +1,160 @@
+//! A server of a few lines that speaks the real protocol and grants everything but one key.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use std::time::Duration;
+
+use palisade_client::{Client, ClientConfig, Epoch, Fence, HolderInfo, SessionId};
+use palisade_types::{ClusterId, LogIndex, Name, NodeId, Outcome, Refusal, Reply, ShardId};
+use palisade_wire::{ClientHello, Frames, Kind, Member, Push, Request, ServerHello, Wait, encode_reply};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+/// A key that somebody else holds for ever.
+pub(crate) const HELD: &str = "held";
+pub(crate) const SESSION: SessionId = SessionId { shard: ShardId(0), opened: LogIndex(7) };
+
+/// What the server is told to do.
+pub(crate) enum Order {
+    Push(Push),
+    /// Answer renewals no more.
+    IgnoreRenewals,
+}
+
+pub(crate) struct Server {
+    pub(crate) endpoint: String,
+    seen: mpsc::UnboundedReceiver<Request>,
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+impl Server {
+    pub(crate) async fn start() -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let endpoint = listener.local_addr().expect("an address").to_string();
+        let (seen_in, seen) = mpsc::unbounded_channel();
+        let (orders, orders_out) = mpsc::unbounded_channel();
+        let address = endpoint.clone();
+        tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.expect("a connection");
+            serve(stream, address, seen_in, orders_out).await;
+        });
+        Server { endpoint, seen, orders }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(ClientConfig::new([self.endpoint.as_str()])).expect("a client")
+    }
+
+    pub(crate) fn order(&self, order: Order) {
+        assert!(self.orders.send(order).is_ok(), "the server runs");
+    }
+
+    /// Waits for a request of a certain kind.
+    pub(crate) async fn sees(&mut self, like: impl Fn(&Request) -> bool) -> Request {
+        let look = async {
+            loop {
+                let request = self.seen.recv().await.expect("the server runs");
+                if like(&request) {
+                    return request;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), look).await.expect("the server sees such a request")
+    }
+}
+
+pub(crate) async fn serve(
+    mut stream: TcpStream,
+    address: String,
+    seen: mpsc::UnboundedSender<Request>,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+) {
+    let (mut input, mut renewals) = (Vec::new(), true);
+    loop {
+        let mut out = Vec::new();
+        tokio::select! {
+            read = stream.read_buf(&mut input) => match read {
+                Ok(1..) => {
+                    let mut frames = Frames::new(&input);
+                    while let Some(frame) = frames.next_frame().expect("whole frames") {
+                        if frame.kind == Kind::ClientHello {
+                            ClientHello::decode(&frame).expect("a greeting");
+                            hello(&address).encode(&mut out);
+                            continue;
+                        }
+                        let request = Request::decode(&frame).expect("a request");
+                        if let Some(reply) = answer(&request).filter(|r| renewals || !matches!(r, Reply::Renewed { .. })) {
+                            encode_reply(&reply, frame.id, &mut out);
+                        }
+                        let _ = seen.send(request);
+                    }
+                    let consumed = frames.consumed();
+                    input.drain(..consumed);
+                }
+                _ => return,
+            },
+            order = orders.recv() => match order {
+                Some(Order::Push(push)) => push.encode(&mut out),
+                Some(Order::IgnoreRenewals) => renewals = false,
+                None => return,
+            },
+        }
+        if stream.write_all(&out).await.is_err() {
+            return;
+        }
+    }
+}
+
+pub(crate) fn hello(address: &str) -> ServerHello {
+    ServerHello {
+        version: palisade_wire::VERSION_MAX,
+        node: NodeId(1),
+        cluster: ClusterId(5),
+        shards: 1,
+        leader: Some(NodeId(1)),
+        members: vec![Member { node: NodeId(1), address: address.to_owned() }],
+        frame_bytes_max: 1 << 20,
+        inflight_max: 64,
+        election_timeout_ms: 1_000,
+    }
+}
+
+pub(crate) fn holder() -> Box<HolderInfo> {
+    let session = SessionId { shard: ShardId(0), opened: LogIndex(3) };
+    Box::new(HolderInfo {
+        session,
+        owner: Name::new("other").ok(),
+        epoch: Epoch(4),
+        held_ms: 9,
+        ending: false,
+    })
+}
+
+pub(crate) fn answer(request: &Request) -> Option<Reply> {
+    Some(match request {
+        Request::OpenSession { ttl_ms, .. } => {
+            let ttl_ms = if *ttl_ms == 0 { 30_000 } else { *ttl_ms };
+            Reply::Opened { session: SESSION, ttl_ms, gone_within_ms: 2 * u64::from(ttl_ms), short_ttl: true }
+        }
+        Request::Renew { .. } => Reply::Renewed { refused: Vec::new() },
+        Request::CloseSession { session } => Reply::SessionClosed { session: *session },
+        Request::Acquire { session, ticket, key, wait, .. } if &**key == HELD => match wait {
+            Wait::No => Reply::Denied { session: *session, ticket: *ticket, waiting: 2, holder: holder() },
+            _ => Reply::Queued { session: *session, ticket: *ticket, place: 2, holder: holder() },
+        },
+        Request::Acquire { session, ticket, key, .. } => {
+            let fence = Fence::new(key.clone(), Epoch(9), Epoch(9)).expect("a fence");
+            Reply::Granted { session: *session, ticket: *ticket, fence }
+        }
+        Request::Release { session, ticket } => {
+            Reply::Finished { session: *session, ticket: *ticket, outcome: Outcome::Released }
+        }
+        Request::Cancel { session, ticket } => {
+            Reply::Finished { session: *session, ticket: *ticket, outcome: Outcome::Cancelled }
+        }
+        Request::Describe { .. } => {
+            Reply::Refused(Refusal::BadRequest { reason: "no such thing".to_owned() })
+        }
+        _ => return None,
+    })
+}

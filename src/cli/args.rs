@@ -214,11 +214,11 @@ pub(crate) struct ReportDeadArgs {
     #[arg(long, value_name = "TAG")]
     pub(crate) owner: Option<String>,
     /// Only this incarnation of it.
-    #[arg(long, value_name = "TAG", requires = "owner")]
+    #[arg(long, value_name = "TAG", conflicts_with = "session")]
     pub(crate) incarnation: Option<String>,
     /// Only sessions opened up to this revision, as an earlier, interrupted report printed it
     /// [default: the present one].
-    #[arg(long, value_name = "REVISION", requires = "owner")]
+    #[arg(long, value_name = "REVISION", conflicts_with = "session")]
     pub(crate) as_of: Option<u64>,
     /// How it is known, for the record.
     #[arg(long, value_name = "TEXT")]
@@ -328,6 +328,26 @@ mod tests {
         assert_eq!(ms("1h"), Ok(3_600_000));
         for bad in ["", "s", "1 s", "-1", "1d", "1.2.3", "99999999999999999999h"] {
             assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_death_report_is_about_one_session_or_one_owner() {
+        let report = |args: &[&str]| {
+            let all = ["palisade", "report-dead", "--evidence", "seen"].iter().chain(args);
+            Cli::try_parse_from(all).is_ok()
+        };
+        assert!(
+            report(&["--session", "0-7"]) && report(&["--owner", "x", "--incarnation", "y", "--as-of", "9"])
+        );
+        for bad in [
+            &[][..],
+            &["--session", "0-7", "--owner", "x"],
+            &["--session", "0-7", "--as-of", "9"],
+            &["--session", "0-7", "--incarnation", "y"],
+            &["--incarnation", "y"],
+        ] {
+            assert!(!report(bad), "{bad:?}");
         }
     }
 

@@ -26,13 +26,14 @@
 //! No call here may be made from a thread that runs an executor: it would stand still. They panic there.
 
 use std::ops::Deref;
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use palisade_types::reply::NodeStatus;
 use palisade_types::{Description, LockRow, LogIndex, OperatorRow, SessionId, SessionRow};
 use tokio::runtime::{Builder, Handle};
+use tokio::task::AbortHandle;
 
 use crate::config::ClientConfig;
 use crate::error::{AcquireError, CallError, ConnectError, LostReason};
@@ -223,7 +224,7 @@ macro_rules! request {
             /// As the async request.
             pub fn acquire(self) -> Result<Guard, AcquireError> {
                 let inner = self.thread.block_on(self.inner.acquire())?;
-                Ok(Guard { inner, thread: self.thread })
+                Ok(Guard { inner, thread: self.thread, watchers: Watchers::default() })
             }
 
             /// Acquires if nobody holds the key; `None` if somebody does.
@@ -232,7 +233,7 @@ macro_rules! request {
             /// As the async request.
             pub fn try_acquire(self) -> Result<Option<Guard>, CallError> {
                 let inner = self.thread.block_on(self.inner.try_acquire())?;
-                Ok(inner.map(|inner| Guard { inner, thread: self.thread }))
+                Ok(inner.map(|inner| Guard { inner, thread: self.thread, watchers: Watchers::default() }))
             }
         }
     };
@@ -254,6 +255,18 @@ request! {
 pub struct Guard {
     inner: crate::Guard,
     thread: Handle,
+    watchers: Watchers,
+}
+
+/// Those who are to be told of a loss: nobody any more once the guard is given up.
+#[derive(Debug, Default)]
+struct Watchers(Mutex<Vec<AbortHandle>>);
+
+impl Drop for Watchers {
+    fn drop(&mut self) {
+        let all = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        all.drain(..).for_each(|watcher| watcher.abort());
+    }
 }
 
 impl Deref for Guard {
@@ -270,11 +283,12 @@ impl Guard {
         self.thread.block_on(async { tokio::time::timeout(time, self.inner.lost()).await.ok() })
     }
 
-    /// Calls this once if the lock is lost, on the client's own thread, which must not be kept: set a
-    /// flag, send a signal.
+    /// Calls this once if the lock is lost before the guard is released or dropped, on the client's own
+    /// thread, which must not be kept: set a flag, send a signal.
     pub fn on_lost(&self, tell: impl FnOnce(LostReason) + Send + 'static) {
         let lost = self.inner.lost();
-        drop(self.thread.spawn(async move { tell(lost.await) }));
+        let watcher = self.thread.spawn(async move { tell(lost.await) }).abort_handle();
+        self.watchers.0.lock().unwrap_or_else(PoisonError::into_inner).push(watcher);
     }
 
     /// Releases and waits until the cluster has confirmed it.
@@ -282,6 +296,8 @@ impl Guard {
     /// # Errors
     /// As [`crate::Guard::release`].
     pub fn release(self) -> Result<(), CallError> {
-        self.thread.block_on(self.inner.release())
+        let Guard { inner, thread, watchers } = self;
+        drop(watchers);
+        thread.block_on(inner.release())
     }
 }

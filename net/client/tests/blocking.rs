@@ -89,6 +89,26 @@ fn a_loss_is_told_to_whoever_waits_and_whoever_does_not() {
 }
 
 #[test]
+fn giving_a_guard_up_is_no_loss() {
+    let work = |client: Client, _: &dyn Fn(Order)| {
+        let session = client.session().open().unwrap();
+        for released in [true, false] {
+            let guard = session.advisory("k").acquire().unwrap();
+            let (told_in, told) = mpsc::channel();
+            guard.on_lost(move |reason| told_in.send(reason).unwrap());
+            if released {
+                guard.release().unwrap();
+            } else {
+                drop(guard);
+            }
+            assert_eq!(told.recv_timeout(PATIENCE), Err(mpsc::RecvTimeoutError::Disconnected));
+        }
+        session.close().unwrap();
+    };
+    with_server(work, |r| *r == Request::CloseSession { session: SESSION });
+}
+
+#[test]
 fn a_configuration_that_makes_no_sense_is_refused_at_once() {
     let none: [&str; 0] = [];
     assert!(matches!(Client::connect(ClientConfig::new(none)), Err(ConnectError::Config(_))));

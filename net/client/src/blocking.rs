@@ -224,7 +224,7 @@ macro_rules! request {
             /// As the async request.
             pub fn acquire(self) -> Result<Guard, AcquireError> {
                 let inner = self.thread.block_on(self.inner.acquire())?;
-                Ok(Guard { inner, thread: self.thread, watchers: Watchers::default() })
+                Ok(Guard { watchers: Watchers::default(), inner, thread: self.thread })
             }
 
             /// Acquires if nobody holds the key; `None` if somebody does.
@@ -233,7 +233,7 @@ macro_rules! request {
             /// As the async request.
             pub fn try_acquire(self) -> Result<Option<Guard>, CallError> {
                 let inner = self.thread.block_on(self.inner.try_acquire())?;
-                Ok(inner.map(|inner| Guard { inner, thread: self.thread, watchers: Watchers::default() }))
+                Ok(inner.map(|inner| Guard { watchers: Watchers::default(), inner, thread: self.thread }))
             }
         }
     };
@@ -253,9 +253,10 @@ request! {
 #[must_use = "a guard releases its lock when it is dropped"]
 #[derive(Debug)]
 pub struct Guard {
+    /// Dropped first: they must not hear of the end of the guard itself.
+    watchers: Watchers,
     inner: crate::Guard,
     thread: Handle,
-    watchers: Watchers,
 }
 
 /// Those who are to be told of a loss: nobody any more once the guard is given up.
@@ -296,7 +297,7 @@ impl Guard {
     /// # Errors
     /// As [`crate::Guard::release`].
     pub fn release(self) -> Result<(), CallError> {
-        let Guard { inner, thread, watchers } = self;
+        let Guard { watchers, inner, thread } = self;
         drop(watchers);
         thread.block_on(inner.release())
     }

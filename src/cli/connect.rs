@@ -58,6 +58,11 @@ pub(crate) async fn until_usable(endpoints: Vec<String>, cluster: ClusterId) -> 
     }
 }
 
+/// What this host calls itself: for owners and operators that were given no name.
+pub(crate) fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// The exit code for a failed call.
 pub(crate) fn failure(error: &CallError) -> Failure {
     let code = match error {

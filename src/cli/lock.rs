@@ -82,8 +82,7 @@ fn check(args: &LockArgs) -> Result<(), Failure> {
 }
 
 fn default_owner() -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    format!("{host}:{}", std::process::id())
+    format!("{}:{}", connect::host(), std::process::id())
 }
 
 /// Awaits something, unless a signal ends us first: then the exit status. Dropping what was awaited

@@ -1,7 +1,7 @@
 //! The verbs that act on sessions and keys of others: `report-dead`, `evict`, `force-release`, `retire`,
 //! and `acts`, the record of what was done.
 
-use palisade_client::{Epoch, LogIndex, Operator, SessionId};
+use palisade_client::{CallError, Epoch, LogIndex, Operator, SessionId};
 use serde_json::json;
 
 use super::args::{ActsArgs, By, EvictArgs, ForceReleaseArgs, Global, ReportDeadArgs, RetireArgs};
@@ -17,10 +17,9 @@ fn operator(global: &Global, by: &By) -> Result<Operator, Failure> {
 }
 
 fn default_by() -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
     let user = user.unwrap_or_else(|_| format!("uid {}", rustix::process::getuid().as_raw()));
-    format!("{user}@{host}")
+    format!("{user}@{}", connect::host())
 }
 
 fn session_id(text: &str) -> Result<SessionId, Failure> {
@@ -28,7 +27,8 @@ fn session_id(text: &str) -> Result<SessionId, Failure> {
 }
 
 /// Says what was done, and under which revision it is on record.
-fn say_done(global: &Global, action: LogIndex, what: &str) -> Result<u8, Failure> {
+fn say_done(global: &Global, done: Result<LogIndex, CallError>, what: &str) -> Result<u8, Failure> {
+    let action = done.map_err(|e| connect::failure(&e))?;
     let mut out = Output::new(global.json);
     out.line(|| json!({ "action": action.0 }), || format!("{what} (action {action})"))?;
     out.flush()?;
@@ -41,8 +41,7 @@ pub(crate) async fn report_dead(global: &Global, args: &ReportDeadArgs) -> Resul
     if let Some(session) = &args.session {
         let session = session_id(session)?;
         let done = operator.report_dead(session, &args.evidence).await;
-        let action = done.map_err(|e| connect::failure(&e))?;
-        return say_done(global, action, &format!("session {session} is ended"));
+        return say_done(global, done, &format!("session {session} is ended"));
     }
     let (owner, incarnation) = (args.owner.as_deref().unwrap_or_default(), args.incarnation.as_deref());
     let as_of = args.as_of.map(LogIndex);
@@ -65,7 +64,7 @@ pub(crate) async fn report_dead(global: &Global, args: &ReportDeadArgs) -> Resul
 pub(crate) async fn evict(global: &Global, args: &EvictArgs) -> Result<u8, Failure> {
     let session = session_id(&args.session)?;
     let done = operator(global, &args.by)?.evict(session, &args.reason).await;
-    say_done(global, done.map_err(|e| connect::failure(&e))?, &format!("session {session} is ended"))
+    say_done(global, done, &format!("session {session} is ended"))
 }
 
 /// Takes a key from a grant.
@@ -76,13 +75,13 @@ pub(crate) async fn force_release(global: &Global, args: &ForceReleaseArgs) -> R
         "{key} is released from epoch {epoch}; its holder is told as soon as it can be reached, and only the \
          fence stops what it has under way"
     );
-    say_done(global, done.map_err(|e| connect::failure(&e))?, &what)
+    say_done(global, done, &what)
 }
 
 /// Forgets an idle key.
 pub(crate) async fn retire(global: &Global, args: &RetireArgs) -> Result<u8, Failure> {
     let done = operator(global, &args.by)?.retire(&args.key, &args.reason).await;
-    say_done(global, done.map_err(|e| connect::failure(&e))?, &format!("{} has no record any more", args.key))
+    say_done(global, done, &format!("{} has no record any more", args.key))
 }
 
 /// What operators did.

@@ -1,5 +1,5 @@
 //! Calls, which are reads and operators' actions: asked until answered, refused for good, or dropped by
-//! the caller. To repeat one is harmless.
+//! the caller.
 
 use alloc::boxed::Box;
 use palisade_types::{Refusal, Reply, RequestId, Time};

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use palisade_client_core::{CallRequest, LinkError};
 use palisade_types::reply::{NodeStatus, ReadMark};
-use palisade_types::{Description, LockRow, LogIndex, Name, OperatorRow, Reply, SessionId, SessionRow};
+use palisade_types::{Description, LockRow, LogIndex, OperatorRow, Reply, SessionId, SessionRow};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::command::{Command, Tag};
 use crate::config::ClientConfig;
 use crate::driver::Driver;
-use crate::error::{CallError, ConnectError};
+use crate::error::{CallError, ConnectError, name};
 use crate::session::SessionBuilder;
 
 /// What all handles share.
@@ -154,7 +154,7 @@ impl Client {
     /// # Errors
     /// [`CallError::Unavailable`], [`CallError::Name`], [`CallError::Refused`].
     pub async fn describe(&self, key: &str) -> Result<Answer<Description>, CallError> {
-        let key = Name::new(key).map_err(|error| CallError::Name { what: "key", error })?;
+        let key = name("key", key)?;
         match self.call(CallRequest::Describe { key }).await? {
             Reply::Described { read, description } => Ok(Answer { value: *description, read }),
             other => Err(unexpected(&other)),
@@ -183,8 +183,7 @@ impl Client {
     /// # Errors
     /// As [`Client::describe`].
     pub async fn locks(&self, after: Option<&str>, rows: u32) -> Result<Page<LockRow>, CallError> {
-        let after =
-            after.map(Name::new).transpose().map_err(|error| CallError::Name { what: "key", error })?;
+        let after = after.map(|key| name("key", key)).transpose()?;
         match self.call(CallRequest::ListLocks { after, rows }).await? {
             Reply::Locks { read, rows, more } => Ok(Page { rows, more, read }),
             other => Err(unexpected(&other)),

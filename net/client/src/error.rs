@@ -4,7 +4,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use palisade_client_core as core;
-use palisade_types::{Cause, HolderInfo, NameError, Outcome, Refusal};
+use palisade_types::{Cause, HolderInfo, Name, NameError, Outcome, Refusal};
 
 /// Why a session, and every lock it held, is gone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -86,6 +86,11 @@ pub enum CallError {
     /// The client's task no longer runs: its runtime has shut down. Final.
     #[error("the client has stopped")]
     Stopped,
+}
+
+/// A name of a caller's.
+pub(crate) fn name(what: &'static str, text: &str) -> Result<Name, CallError> {
+    Name::new(text).map_err(|error| CallError::Name { what, error })
 }
 
 impl CallError {

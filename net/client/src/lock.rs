@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_client_core::AcquireSpec;
-use palisade_types::{Class, Fence, HolderInfo, Name, SessionId};
+use palisade_types::{Class, Fence, HolderInfo, SessionId};
 use palisade_wire::Wait;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::command::{ClaimEvent, Command, LostReceiver, Tag};
-use crate::error::{AcquireError, CallError, LostReason};
+use crate::error::{AcquireError, CallError, LostReason, name};
 use crate::session::{Handle, lost, lost_now};
 
 /// An acquire stands in the queue.
@@ -36,7 +36,6 @@ struct Request {
 
 impl Request {
     fn spec(&self) -> Result<AcquireSpec, CallError> {
-        let name = |what, text: &str| Name::new(text).map_err(|error| CallError::Name { what, error });
         Ok(AcquireSpec {
             key: name("key", &self.key)?,
             class: self.class,

@@ -5,7 +5,7 @@ use palisade_types::{Epoch, LogIndex, Name, OperatorAct, Refusal, Reply, Session
 use tokio::task::JoinSet;
 
 use crate::client::{Client, unexpected};
-use crate::error::CallError;
+use crate::error::{CallError, name};
 
 /// Rows of a page of the sessions that a report looks through.
 const PAGE_ROWS: u32 = 1_000;
@@ -13,8 +13,8 @@ const PAGE_ROWS: u32 = 1_000;
 const REPORTS_AT_ONCE: usize = 64;
 
 /// Acts on other people's sessions and locks; made by [`Client::operator`]. Everything done is kept on
-/// record with who did it and why ([`Client::operator_acts`]), and is safe to repeat: it names a session,
-/// or a grant by its epoch, and so never meets a successor.
+/// record with who did it and why ([`Client::operator_acts`]). All but [`Operator::retire`] name a session,
+/// or a grant by its epoch, and so never meet a successor when they are repeated.
 ///
 /// ```no_run
 /// # async fn example(client: palisade_client::Client) -> Result<(), palisade_client::CallError> {
@@ -62,8 +62,8 @@ impl Operator {
 
     /// Reports an owner dead: every session with this owner tag, and this incarnation where one is
     /// given, that was opened up to `as_of`. Without one, the revision of the first look is taken, so
-    /// that a successor that opens its session meanwhile is spared; whoever repeats a report that
-    /// failed halfway gives the same again.
+    /// that a successor that opens its session meanwhile is spared. An error does not tell that revision:
+    /// whoever may have to repeat the report gives one the first time.
     ///
     /// # Errors
     /// As [`Client::describe`]. Some of the sessions may have been ended.
@@ -145,7 +145,8 @@ impl Operator {
     }
 
     /// Forgets the record of a key that nobody holds or awaits, and with it the key's class; its next
-    /// grant has a higher epoch all the same. Returns the revision of the action on record.
+    /// grant has a higher epoch all the same. Repeated late, it forgets the record of whoever came since, if
+    /// that is idle, too. Returns the revision of the action on record.
     ///
     /// # Errors
     /// [`CallError::Refused`] with `InUse`; as [`Client::describe`].
@@ -160,8 +161,4 @@ impl Operator {
             other => Err(unexpected(&other)),
         }
     }
-}
-
-fn name(what: &'static str, text: &str) -> Result<Name, CallError> {
-    Name::new(text).map_err(|error| CallError::Name { what, error })
 }

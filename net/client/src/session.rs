@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::client::Shared;
 use crate::command::{Command, Lease, LostReceiver, Opened, Tag};
-use crate::error::{CallError, LostReason};
+use crate::error::{CallError, LostReason, name};
 use crate::lock::{AdvisoryRequest, FencedRequest};
 
 /// What a session is to be like. Made by [`crate::Client::session`].
@@ -73,7 +73,7 @@ impl SessionBuilder {
 }
 
 fn tag_name(what: &'static str, text: Option<&str>) -> Result<Option<Name>, CallError> {
-    text.map(|t| Name::new(t).map_err(|error| CallError::Name { what, error })).transpose()
+    text.map(|t| name(what, t)).transpose()
 }
 
 /// The last owner of a session in this process: when it goes, the session is closed.

@@ -2,28 +2,19 @@
 
 use alloc::string::{String, ToString};
 use palisade_types::{
-    Cause, Class, DecodeError, Epoch, Fence, Incarnation, LogIndex, NodeId, OperatorAct, Outcome, Reader,
-    SessionId, ShardId, Ticket, Writer,
+    Cause, Class, DecodeError, Epoch, Fence, Incarnation, LogIndex, NodeId, Outcome, Reader, SessionId,
+    Ticket, Writer,
 };
 
 use crate::TEXT_BYTES_MAX;
 
-pub(crate) fn put_session(w: &mut Writer<'_>, session: SessionId) {
-    w.u32(session.shard.0);
-    w.u64(session.opened.0);
-}
-
-pub(crate) fn session(r: &mut Reader<'_>) -> Result<SessionId, DecodeError> {
-    Ok(SessionId { shard: ShardId(r.u32()?), opened: LogIndex(r.u64()?) })
-}
-
 pub(crate) fn put_claim(w: &mut Writer<'_>, session: SessionId, ticket: Ticket) {
-    put_session(w, session);
+    w.session(session);
     w.u64(ticket.0);
 }
 
 pub(crate) fn claim(r: &mut Reader<'_>) -> Result<(SessionId, Ticket), DecodeError> {
-    Ok((session(r)?, Ticket(r.u64()?)))
+    Ok((r.session()?, Ticket(r.u64()?)))
 }
 
 /// Node ids start at 1; 0 stands for none.
@@ -177,40 +168,5 @@ pub(crate) fn outcome(r: &mut Reader<'_>) -> Result<Outcome, DecodeError> {
         5 => Outcome::Refused,
         6 => Outcome::Forced,
         other => return Err(DecodeError::Unknown { what: "outcome", value: u64::from(other) }),
-    })
-}
-
-pub(crate) fn put_act(w: &mut Writer<'_>, act: &OperatorAct) {
-    match act {
-        OperatorAct::ReportDead { session } => {
-            w.u8(1);
-            put_session(w, *session);
-        }
-        OperatorAct::Evict { session } => {
-            w.u8(2);
-            put_session(w, *session);
-        }
-        OperatorAct::ForceRelease { key, epoch } => {
-            w.u8(3);
-            w.u64(epoch.0);
-            w.name(key);
-        }
-        OperatorAct::Retire { key } => {
-            w.u8(4);
-            w.name(key);
-        }
-    }
-}
-
-pub(crate) fn act(r: &mut Reader<'_>) -> Result<OperatorAct, DecodeError> {
-    Ok(match r.u8()? {
-        1 => OperatorAct::ReportDead { session: session(r)? },
-        2 => OperatorAct::Evict { session: session(r)? },
-        3 => {
-            let epoch = Epoch(r.u64()?);
-            OperatorAct::ForceRelease { key: r.name()?, epoch }
-        }
-        4 => OperatorAct::Retire { key: r.name()? },
-        other => return Err(DecodeError::Unknown { what: "an operator's act", value: u64::from(other) }),
     })
 }

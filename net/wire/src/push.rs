@@ -8,7 +8,6 @@ use palisade_types::{
 use crate::frame::{Frame, begin};
 use crate::parts::{
     cause, claim, fence, opt_node, outcome, put_cause, put_claim, put_fence, put_opt_node, put_outcome,
-    put_session, session,
 };
 use crate::{Group, Kind, MessageError};
 
@@ -68,7 +67,7 @@ impl Push {
                 put_outcome(&mut w, *outcome);
             }
             Push::SessionEnded { session, cause } => {
-                put_session(&mut w, *session);
+                w.session(*session);
                 put_cause(&mut w, *cause);
             }
             Push::LeaderChanged { leader } => put_opt_node(&mut w, *leader),
@@ -100,7 +99,7 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Push, DecodeError> {
             let (session, ticket) = claim(&mut r)?;
             Push::Finished { session, ticket, outcome: outcome(&mut r)? }
         }
-        Kind::PushSessionEnded => Push::SessionEnded { session: session(&mut r)?, cause: cause(&mut r)? },
+        Kind::PushSessionEnded => Push::SessionEnded { session: r.session()?, cause: cause(&mut r)? },
         Kind::PushLeaderChanged => Push::LeaderChanged { leader: opt_node(&mut r)? },
         _ => return Err(DecodeError::Unknown { what: "push kind", value: u64::from(kind.number()) }),
     };

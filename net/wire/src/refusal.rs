@@ -3,8 +3,7 @@
 use palisade_types::{DecodeError, Epoch, Reader, Refusal, Ticket, Writer};
 
 use crate::parts::{
-    cause, class, opt_node, outcome, put_cause, put_class, put_opt_node, put_outcome, put_session, put_text,
-    session, text,
+    cause, class, opt_node, outcome, put_cause, put_class, put_opt_node, put_outcome, put_text, text,
 };
 
 pub(crate) fn put_refusal(w: &mut Writer<'_>, refusal: &Refusal) {
@@ -24,12 +23,12 @@ pub(crate) fn put_refusal(w: &mut Writer<'_>, refusal: &Refusal) {
         }
         Refusal::SessionEnded { session, cause } => {
             w.u16(4);
-            put_session(w, *session);
+            w.session(*session);
             put_cause(w, *cause);
         }
         Refusal::NotAttached { session } => {
             w.u16(5);
-            put_session(w, *session);
+            w.session(*session);
         }
         Refusal::SessionFull { what, limit } => {
             w.u16(6);
@@ -74,8 +73,8 @@ pub(crate) fn refusal(r: &mut Reader<'_>) -> Result<Refusal, DecodeError> {
             let limit = r.u64()?;
             Refusal::QuotaExceeded { what: text(r)?, limit }
         }
-        4 => Refusal::SessionEnded { session: session(r)?, cause: cause(r)? },
-        5 => Refusal::NotAttached { session: session(r)? },
+        4 => Refusal::SessionEnded { session: r.session()?, cause: cause(r)? },
+        5 => Refusal::NotAttached { session: r.session()? },
         6 => {
             let limit = r.u64()?;
             Refusal::SessionFull { what: text(r)?, limit }

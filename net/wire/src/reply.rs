@@ -6,9 +6,7 @@ use palisade_types::reply::{Consistency, ReadMark};
 use palisade_types::{DecodeError, LogIndex, Reader, Reply, RequestId, Writer};
 
 use crate::frame::{Frame, begin};
-use crate::parts::{
-    bool, claim, fence, outcome, put_bool, put_claim, put_fence, put_outcome, put_session, session,
-};
+use crate::parts::{bool, claim, fence, outcome, put_bool, put_claim, put_fence, put_outcome};
 use crate::refusal::{put_refusal, refusal};
 use crate::rows::{
     description, holder, list, lock_row, operator_row, put_description, put_holder, put_lock_row,
@@ -61,13 +59,13 @@ pub fn encode_reply(reply: &Reply, id: RequestId, out: &mut Vec<u8>) {
 fn encode_body(reply: &Reply, w: &mut Writer<'_>) {
     match reply {
         Reply::Opened { session, ttl_ms, gone_within_ms, short_ttl } => {
-            put_session(w, *session);
+            w.session(*session);
             w.u32(*ttl_ms);
             w.u64(*gone_within_ms);
             put_bool(w, *short_ttl);
         }
         Reply::Attached { session, ttl_ms } => {
-            put_session(w, *session);
+            w.session(*session);
             w.u32(*ttl_ms);
         }
         Reply::Renewed { refused } => {
@@ -76,7 +74,7 @@ fn encode_body(reply: &Reply, w: &mut Writer<'_>) {
                 put_refusal(w, refusal);
             }
         }
-        Reply::SessionClosed { session } => put_session(w, *session),
+        Reply::SessionClosed { session } => w.session(*session),
         Reply::Granted { session, ticket, fence } => {
             put_claim(w, *session, *ticket);
             put_fence(w, fence);
@@ -135,14 +133,14 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Reply, DecodeError> {
     let mut r = Reader::new(body);
     let reply = match kind {
         Kind::Opened => Reply::Opened {
-            session: session(&mut r)?,
+            session: r.session()?,
             ttl_ms: r.u32()?,
             gone_within_ms: r.u64()?,
             short_ttl: bool(&mut r, "short_ttl")?,
         },
-        Kind::Attached => Reply::Attached { session: session(&mut r)?, ttl_ms: r.u32()? },
+        Kind::Attached => Reply::Attached { session: r.session()?, ttl_ms: r.u32()? },
         Kind::Renewed => Reply::Renewed { refused: list(&mut r, refusal)? },
-        Kind::SessionClosed => Reply::SessionClosed { session: session(&mut r)? },
+        Kind::SessionClosed => Reply::SessionClosed { session: r.session()? },
         Kind::Granted => {
             let (session, ticket) = claim(&mut r)?;
             Reply::Granted { session, ticket, fence: fence(&mut r)? }

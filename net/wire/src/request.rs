@@ -7,7 +7,7 @@ use palisade_types::{
 };
 
 use crate::frame::{Frame, begin};
-use crate::parts::{act, claim, class, put_act, put_claim, put_class, put_session, session};
+use crate::parts::{claim, class, put_claim, put_class};
 use crate::{Group, Kind, MessageError, RENEW_SESSIONS_MAX};
 
 /// How long an acquire waits for a key that is held.
@@ -159,16 +159,16 @@ impl Request {
             }
             Request::Attach { token, session } => {
                 w.u128(token.0);
-                put_session(w, *session);
+                w.session(*session);
             }
             Request::Renew { sessions } => {
                 assert!(sessions.len() <= RENEW_SESSIONS_MAX, "{} sessions in one renewal", sessions.len());
                 w.u32(sessions.len() as u32);
                 for session in sessions {
-                    put_session(w, *session);
+                    w.session(*session);
                 }
             }
-            Request::CloseSession { session } => put_session(w, *session),
+            Request::CloseSession { session } => w.session(*session),
             Request::Acquire { session, ticket, key, class, resource, wait } => {
                 put_claim(w, *session, *ticket);
                 put_class(w, *class);
@@ -186,14 +186,14 @@ impl Request {
             }
             Request::ListSessions { after, rows } => {
                 // Revisions start at 1, so the smallest id of all stands for "from the beginning".
-                put_session(w, after.unwrap_or_default());
+                w.session(after.unwrap_or_default());
                 w.u32(*rows);
             }
             Request::Status => {}
             Request::Operate { by, reason, act } => {
                 w.name(by);
                 w.name(reason);
-                put_act(w, act);
+                act.as_ref().encode(w);
             }
             Request::ListOperatorActs { after, rows } => {
                 w.u64(after.0);
@@ -225,9 +225,9 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Request, DecodeError> {
             owner: r.opt_name()?,
             incarnation: r.opt_name()?,
         },
-        Kind::Attach => Request::Attach { token: SessionToken(r.u128()?), session: session(&mut r)? },
+        Kind::Attach => Request::Attach { token: SessionToken(r.u128()?), session: r.session()? },
         Kind::Renew => Request::Renew { sessions: sessions(&mut r)? },
-        Kind::CloseSession => Request::CloseSession { session: session(&mut r)? },
+        Kind::CloseSession => Request::CloseSession { session: r.session()? },
         Kind::Acquire => {
             let (session, ticket) = claim(&mut r)?;
             let (class, wait) = (class(&mut r)?, wait(&mut r)?);
@@ -244,12 +244,14 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Request, DecodeError> {
         Kind::Describe => Request::Describe { key: r.name()? },
         Kind::ListLocks => Request::ListLocks { after: r.opt_name()?, rows: r.u32()? },
         Kind::ListSessions => {
-            let after = session(&mut r)?;
+            let after = r.session()?;
             let after = (after != SessionId::default()).then_some(after);
             Request::ListSessions { after, rows: r.u32()? }
         }
         Kind::Status => Request::Status,
-        Kind::Operate => Request::Operate { by: r.name()?, reason: r.name()?, act: act(&mut r)? },
+        Kind::Operate => {
+            Request::Operate { by: r.name()?, reason: r.name()?, act: OperatorAct::decode(&mut r)? }
+        }
         Kind::ListOperatorActs => Request::ListOperatorActs { after: LogIndex(r.u64()?), rows: r.u32()? },
         _ => return Err(DecodeError::Unknown { what: "request kind", value: u64::from(kind.number()) }),
     };
@@ -264,7 +266,7 @@ fn sessions(r: &mut Reader<'_>) -> Result<Vec<SessionId>, DecodeError> {
     }
     let mut sessions = Vec::with_capacity(count.min(r.remaining() / 12));
     for _ in 0..count {
-        sessions.push(session(r)?);
+        sessions.push(r.session()?);
     }
     Ok(sessions)
 }

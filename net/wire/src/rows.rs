@@ -3,18 +3,18 @@
 use alloc::vec::Vec;
 use palisade_types::reply::NodeStatus;
 use palisade_types::{
-    DecodeError, Description, Epoch, HolderInfo, LockRow, LogIndex, NodeId, OperatorRow, Reader, SessionRow,
-    Term, Transition, TransitionKind, WaiterInfo, Writer,
+    DecodeError, Description, Epoch, HolderInfo, LockRow, LogIndex, NodeId, OperatorAct, OperatorRow, Reader,
+    SessionRow, Term, Transition, TransitionKind, WaiterInfo, Writer,
 };
 
 use crate::BODY_BYTES_MAX;
 use crate::parts::{
-    act, bool, cause, class, opt_class, opt_node, put_act, put_bool, put_cause, put_class, put_opt_class,
-    put_opt_node, put_session, put_text, session, text,
+    bool, cause, class, opt_class, opt_node, put_bool, put_cause, put_class, put_opt_class, put_opt_node,
+    put_text, text,
 };
 
 pub(crate) fn put_holder(w: &mut Writer<'_>, holder: &HolderInfo) {
-    put_session(w, holder.session);
+    w.session(holder.session);
     w.u64(holder.epoch.0);
     w.u64(holder.held_ms);
     put_bool(w, holder.ending);
@@ -22,7 +22,7 @@ pub(crate) fn put_holder(w: &mut Writer<'_>, holder: &HolderInfo) {
 }
 
 pub(crate) fn holder(r: &mut Reader<'_>) -> Result<HolderInfo, DecodeError> {
-    let session = session(r)?;
+    let session = r.session()?;
     let (epoch, held_ms) = (Epoch(r.u64()?), r.u64()?);
     let ending = bool(r, "ending")?;
     Ok(HolderInfo { session, owner: r.opt_name()?, epoch, held_ms, ending })
@@ -48,7 +48,7 @@ pub(crate) fn put_description(w: &mut Writer<'_>, d: &Description) {
     w.u32(d.waiting);
     w.u32(d.waiters.len() as u32);
     for waiter in &d.waiters {
-        put_session(w, waiter.session);
+        w.session(waiter.session);
         w.u64(waiter.waited_ms);
         w.opt_name(waiter.owner.as_deref());
     }
@@ -64,7 +64,7 @@ pub(crate) fn description(r: &mut Reader<'_>) -> Result<Description, DecodeError
     let holder = opt_holder(r)?;
     let waiting = r.u32()?;
     let waiters = list(r, |r| {
-        let (session, waited_ms) = (session(r)?, r.u64()?);
+        let (session, waited_ms) = (r.session()?, r.u64()?);
         Ok(WaiterInfo { session, owner: r.opt_name()?, waited_ms })
     })?;
     let transitions = list(r, transition)?;
@@ -73,7 +73,7 @@ pub(crate) fn description(r: &mut Reader<'_>) -> Result<Description, DecodeError
 
 fn put_transition(w: &mut Writer<'_>, t: &Transition) {
     w.u64(t.revision.0);
-    put_session(w, t.session);
+    w.session(t.session);
     w.u64(t.epoch.0);
     w.u64(t.ago_ms);
     match t.kind {
@@ -88,7 +88,7 @@ fn put_transition(w: &mut Writer<'_>, t: &Transition) {
 }
 
 fn transition(r: &mut Reader<'_>) -> Result<Transition, DecodeError> {
-    let (revision, session) = (LogIndex(r.u64()?), session(r)?);
+    let (revision, session) = (LogIndex(r.u64()?), r.session()?);
     let (epoch, ago_ms) = (Epoch(r.u64()?), r.u64()?);
     let kind = match r.u8()? {
         1 => TransitionKind::Granted,
@@ -105,12 +105,12 @@ pub(crate) fn put_operator_row(w: &mut Writer<'_>, row: &OperatorRow) {
     w.u64(row.ago_ms);
     w.name(&row.by);
     w.name(&row.reason);
-    put_act(w, &row.act);
+    row.act.as_ref().encode(w);
 }
 
 pub(crate) fn operator_row(r: &mut Reader<'_>) -> Result<OperatorRow, DecodeError> {
     let (revision, ago_ms) = (LogIndex(r.u64()?), r.u64()?);
-    Ok(OperatorRow { revision, ago_ms, by: r.name()?, reason: r.name()?, act: act(r)? })
+    Ok(OperatorRow { revision, ago_ms, by: r.name()?, reason: r.name()?, act: OperatorAct::decode(r)? })
 }
 
 /// Reads a count and so many records. Room is made as records come, not as the count claims.
@@ -165,7 +165,7 @@ pub(crate) fn lock_row(r: &mut Reader<'_>) -> Result<LockRow, DecodeError> {
 }
 
 pub(crate) fn put_session_row(w: &mut Writer<'_>, row: &SessionRow) {
-    put_session(w, row.session);
+    w.session(row.session);
     w.u32(row.ttl_ms);
     w.u32(row.held);
     w.u32(row.waiting);
@@ -174,7 +174,7 @@ pub(crate) fn put_session_row(w: &mut Writer<'_>, row: &SessionRow) {
 }
 
 pub(crate) fn session_row(r: &mut Reader<'_>) -> Result<SessionRow, DecodeError> {
-    let session = session(r)?;
+    let session = r.session()?;
     let (ttl_ms, held, waiting) = (r.u32()?, r.u32()?, r.u32()?);
     Ok(SessionRow { session, ttl_ms, held, waiting, owner: r.opt_name()?, incarnation: r.opt_name()? })
 }

@@ -23,7 +23,7 @@ impl Machine {
         self.check_sessions();
         self.check_backlog();
         self.check_limits();
-        self.records.check();
+        self.acts.check();
     }
 
     /// S1, S4: one holder at most; a free key has no waiters (held is what is not idle); the queue

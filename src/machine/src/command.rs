@@ -22,11 +22,9 @@ use alloc::vec::Vec;
 
 use palisade_types::name::NAME_BYTES_MAX;
 use palisade_types::{
-    Cause, Class, DecodeError, Key, LogIndex, Name, NameError, OperatorAct, Reader, SessionId, SessionToken,
-    ShardId, Ticket, Writer,
+    ActRef, Cause, Class, DecodeError, Key, LogIndex, Name, NameError, OperatorAct, Reader, SessionId,
+    SessionToken, ShardId, Ticket, Writer,
 };
-
-use crate::act::{ACT_BYTES_MAX, ActRef, get_act, put_act};
 
 const OPEN_SESSION: u8 = 1;
 const END_SESSION: u8 = 2;
@@ -42,12 +40,12 @@ const CAUSE_EXPIRED: u8 = 2;
 const FLAG_FENCED: u8 = 1;
 const FLAG_WAIT: u8 = 2;
 
-pub(crate) const NAME_FIELD_MAX: usize = 2 + NAME_BYTES_MAX;
+const NAME_FIELD_MAX: usize = 2 + NAME_BYTES_MAX;
 const SESSION_BYTES: usize = 12;
 const CLAIM_BYTES: usize = SESSION_BYTES + 8;
 const OPEN_BYTES_MAX: usize = 1 + 16 + 4 + 2 * NAME_FIELD_MAX;
 const ACQUIRE_BYTES_MAX: usize = 1 + SESSION_BYTES + 8 + 1 + 2 * NAME_FIELD_MAX;
-const OPERATOR_BYTES_MAX: usize = 1 + 2 * NAME_FIELD_MAX + ACT_BYTES_MAX;
+const OPERATOR_BYTES_MAX: usize = 1 + 2 * NAME_FIELD_MAX + ActRef::BYTES_MAX;
 const _: () = assert!(OPERATOR_BYTES_MAX > OPEN_BYTES_MAX && OPERATOR_BYTES_MAX > ACQUIRE_BYTES_MAX);
 
 /// What a replica is told to do. No command (zero bytes) is also one: it does nothing.
@@ -235,7 +233,7 @@ impl Command {
             Command::Release { session, ticket } => CommandRef::Release { session, ticket },
             Command::Cancel { session, ticket, timeout } => CommandRef::Cancel { session, ticket, timeout },
             Command::Operator { ref by, ref reason, ref act, release_now } => {
-                CommandRef::Operator { by, reason, act: ActRef::new(act), release_now }
+                CommandRef::Operator { by, reason, act: act.as_ref(), release_now }
             }
         }
     }
@@ -266,7 +264,7 @@ impl<'a> CommandRef<'a> {
                     }
                 };
                 w.u8(END_SESSION);
-                put_session(&mut w, session);
+                w.session(session);
                 w.u8(code);
                 w.u64(silent_ms);
                 w.u32(release_now);
@@ -277,7 +275,7 @@ impl<'a> CommandRef<'a> {
             }
             CommandRef::Acquire { session, ticket, key, class, resource, wait } => {
                 w.u8(ACQUIRE);
-                put_session(&mut w, session);
+                w.session(session);
                 w.u64(ticket.0);
                 let fenced = if class == Class::Fenced { FLAG_FENCED } else { 0 };
                 w.u8(fenced | if wait { FLAG_WAIT } else { 0 });
@@ -289,12 +287,12 @@ impl<'a> CommandRef<'a> {
             }
             CommandRef::Release { session, ticket } => {
                 w.u8(RELEASE);
-                put_session(&mut w, session);
+                w.session(session);
                 w.u64(ticket.0);
             }
             CommandRef::Cancel { session, ticket, timeout } => {
                 w.u8(CANCEL);
-                put_session(&mut w, session);
+                w.session(session);
                 w.u64(ticket.0);
                 w.u8(u8::from(timeout));
             }
@@ -302,7 +300,10 @@ impl<'a> CommandRef<'a> {
                 w.u8(OPERATOR);
                 w.name(by);
                 w.name(reason);
-                put_act(&mut w, act, release_now);
+                act.encode(&mut w);
+                if act.ends().is_some() {
+                    w.u32(release_now);
+                }
             }
         }
     }
@@ -336,7 +337,7 @@ impl<'a> CommandRef<'a> {
                 incarnation: r.opt_name_str()?,
             },
             END_SESSION => CommandRef::EndSession {
-                session: get_session(&mut r)?,
+                session: r.session()?,
                 cause: get_cause(&mut r)?,
                 release_now: r.u32()?,
             },
@@ -356,7 +357,8 @@ impl<'a> CommandRef<'a> {
             }
             OPERATOR => {
                 let (by, reason) = (r.name_str()?, r.name_str()?);
-                let (act, release_now) = get_act(&mut r)?;
+                let act = ActRef::decode(&mut r)?;
+                let release_now = if act.ends().is_some() { r.u32()? } else { 0 };
                 CommandRef::Operator { by, reason, act, release_now }
             }
             other => return Err(DecodeError::Unknown { what: "command", value: other.into() }),
@@ -395,15 +397,6 @@ impl<'a> CommandRef<'a> {
             },
         })
     }
-}
-
-pub(crate) fn put_session(w: &mut Writer<'_>, session: SessionId) {
-    w.u32(session.shard.0);
-    w.u64(session.opened.0);
-}
-
-pub(crate) fn get_session(r: &mut Reader<'_>) -> Result<SessionId, DecodeError> {
-    Ok(SessionId { shard: ShardId(r.u32()?), opened: LogIndex(r.u64()?) })
 }
 
 fn get_claim(r: &mut Reader<'_>) -> Result<(SessionId, Ticket), DecodeError> {

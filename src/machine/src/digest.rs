@@ -95,7 +95,7 @@ impl Machine {
             d.u128(ended.token.0);
             d.cause(ended.cause);
         }
-        for record in self.records.iter() {
+        for record in self.acts.iter() {
             d.u64(record.revision.0);
             d.u64(record.clock_ms);
             d.name(Some(&record.by));

@@ -28,7 +28,7 @@
 //!
 //! Layout: `machine` is the way in; `acquire`, `release` and `ending` are the commands; `session`,
 //! `open`, `tickets`, `ended`, `locks`, `idle` and `claims` keep the records; `describe` reads them;
-//! `operate` is what operators do, `act` its bytes;
+//! `operate` is what operators do;
 //! `warm` fetches them ahead of their use; `check` and `digest` go over all of them. With the feature
 //! `model` there is also a second, naive machine that tests compare this one with.
 //!
@@ -41,7 +41,6 @@ extern crate alloc;
 extern crate std;
 
 mod acquire;
-mod act;
 mod check;
 mod claims;
 mod command;
@@ -64,7 +63,6 @@ mod tests;
 mod tickets;
 mod warm;
 
-pub use act::ActRef;
 pub use command::{Command, CommandRef};
 pub use machine::{Applied, ApplyError, ClaimView, Counts, Effect, Machine, SessionView};
 pub use tickets::TICKET_MAX;

@@ -12,7 +12,7 @@ use crate::claims::{Claims, List, State};
 use crate::command::CommandRef;
 use crate::ended::Ended;
 use crate::locks::{Lock, Locks, When};
-use crate::operate::{Order, Records};
+use crate::operate::{Acts, Order};
 use crate::session::{Session, Sessions};
 use crate::slab::Slot;
 
@@ -155,7 +155,7 @@ pub struct Machine {
     pub(crate) wanted: List,
     pub(crate) unwanted: List,
     /// What operators did.
-    pub(crate) records: Records,
+    pub(crate) acts: Acts,
 }
 
 impl Machine {
@@ -173,7 +173,7 @@ impl Machine {
             claims: Claims::new(),
             wanted: List::EMPTY,
             unwanted: List::EMPTY,
-            records: Records::default(),
+            acts: Acts::default(),
         }
     }
 
@@ -317,10 +317,14 @@ impl Machine {
         self.sessions.find(session.opened)
     }
 
+    /// What a session gets to hear that is not among the living.
+    pub fn gone(&self, session: SessionId) -> Refusal {
+        Refusal::SessionEnded { session, cause: self.ended(session).unwrap_or(Cause::Forgotten) }
+    }
+
     /// What a command of a session gets that is not among the living.
     pub(crate) fn not_live(&self, session: SessionId) -> Reply {
-        let cause = self.ended(session).unwrap_or(Cause::Forgotten);
-        Reply::Refused(Refusal::SessionEnded { session, cause })
+        Reply::Refused(self.gone(session))
     }
 
     pub(crate) fn id(&self, opened: LogIndex) -> SessionId {

@@ -5,11 +5,10 @@ use alloc::vec::Vec;
 
 use palisade_types::limits::{OPERATOR_ACTS_KEPT, PAGE_ROWS_MAX};
 use palisade_types::{
-    Cause, Epoch, Key, LogIndex, Mutant, Name, NameError, OperatorAct, OperatorRow, Outcome, Refusal, Reply,
-    SessionId, TransitionKind,
+    ActRef, Cause, Epoch, Key, LogIndex, Mutant, Name, NameError, OperatorAct, OperatorRow, Outcome, Refusal,
+    Reply, SessionId, TransitionKind,
 };
 
-use crate::act::ActRef;
 use crate::claims::State;
 use crate::locks::TENURES_KEPT;
 use crate::machine::{Applied, Effect, Machine};
@@ -26,9 +25,9 @@ pub(crate) struct Record {
 
 /// The last actions, oldest first.
 #[derive(Default)]
-pub(crate) struct Records(VecDeque<Record>);
+pub(crate) struct Acts(VecDeque<Record>);
 
-impl Records {
+impl Acts {
     fn push(&mut self, record: Record) {
         if self.0.len() == OPERATOR_ACTS_KEPT {
             self.0.pop_front();
@@ -61,7 +60,7 @@ impl Order {
 
 impl Machine {
     /// Carries an action out and records it. One that was carried out before is answered with the
-    /// revision it had then; one that fits nothing is refused and leaves no record.
+    /// revision it had then (a retirement finds nothing then, and counts anew); one that fits nothing is refused and leaves no record.
     pub(crate) fn operate(&mut self, at: Applied, order: Order, release_now: u32, effects: &mut Vec<Effect>) {
         let answer = effects.len();
         effects.push(Effect::Reply(Reply::OperatorDone { action: at.index }));
@@ -78,7 +77,7 @@ impl Machine {
         match done {
             Ok(action) if action == at.index => {
                 let Order { act, by, reason } = order;
-                self.records.push(Record { revision: at.index, clock_ms: at.clock_ms, act, by, reason });
+                self.acts.push(Record { revision: at.index, clock_ms: at.clock_ms, act, by, reason });
             }
             Ok(action) => effects[answer] = Effect::Reply(Reply::OperatorDone { action }),
             Err(refusal) => effects[answer] = Effect::Reply(Reply::Refused(refusal)),
@@ -99,7 +98,7 @@ impl Machine {
         }
         match self.ended(session) {
             Some(Cause::ReportedDead { action } | Cause::Evicted { action }) => Ok(action),
-            ended => Err(Refusal::SessionEnded { session, cause: ended.unwrap_or(Cause::Forgotten) }),
+            _ => Err(self.gone(session)),
         }
     }
 
@@ -167,7 +166,7 @@ impl Machine {
     /// A page of the actions on record from behind a revision, oldest first, of at most
     /// [`PAGE_ROWS_MAX`] rows; and whether more follow.
     pub fn list_operator_acts(&self, after: LogIndex, rows: u32, clock_ms: u64) -> (Vec<OperatorRow>, bool) {
-        let all = &self.records.0;
+        let all = &self.acts.0;
         let from = all.partition_point(|record| record.revision <= after);
         let rows = rows.min(PAGE_ROWS_MAX) as usize;
         let page = all.iter().skip(from).take(rows).map(|record| OperatorRow {

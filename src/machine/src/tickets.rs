@@ -178,8 +178,9 @@ impl Tickets {
 
     /// Those whose key an operator took away, as far as outcomes are kept.
     pub(crate) fn forced(&self) -> impl Iterator<Item = Ticket> {
-        let forced = |word: &u64| word & ((1 << OUTCOME_BITS) - 1) == FORCED;
-        self.outcomes().filter(forced).map(|word| Ticket(word >> OUTCOME_BITS))
+        let older = self.rest.iter().flat_map(|rest| rest.older.iter());
+        let forced = older.chain([&self.newest]).filter(|run| run.outcome == Outcome::Forced);
+        forced.flat_map(|run| run.tickets()).map(Ticket)
     }
 
     pub(crate) fn check(&self) {
@@ -197,8 +198,6 @@ impl Tickets {
     }
 }
 
-const FORCED: u64 = 6;
-
 fn code(outcome: Outcome) -> u64 {
     match outcome {
         Outcome::Unknown => 0,
@@ -207,7 +206,7 @@ fn code(outcome: Outcome) -> u64 {
         Outcome::TimedOut => 3,
         Outcome::Denied => 4,
         Outcome::Refused => 5,
-        Outcome::Forced => FORCED,
+        Outcome::Forced => 6,
     }
 }
 

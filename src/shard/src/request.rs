@@ -126,10 +126,7 @@ impl Shard {
         reason: Name,
         act: OperatorAct,
     ) -> Result<(), Refusal> {
-        let ends = match act {
-            OperatorAct::ReportDead { session } | OperatorAct::Evict { session } => Some(session),
-            OperatorAct::ForceRelease { .. } | OperatorAct::Retire { .. } => None,
-        };
+        let ends = act.ends();
         if ends.is_some_and(|session| session.shard != self.config.shard) {
             return Err(bad("that session lives in another shard"));
         }

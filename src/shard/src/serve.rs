@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 
 use palisade_types::reply::{Consistency, ReadMark};
-use palisade_types::{Cause, ConnId, Outcome, Refusal, Reply, RequestId, SessionId, SessionToken, Time};
+use palisade_types::{ConnId, Outcome, Refusal, Reply, RequestId, SessionId, SessionToken, Time};
 use palisade_wire::Push;
 
 use crate::action::Actions;
@@ -93,10 +93,7 @@ impl Shard {
             Some(_) => {
                 Reply::Refused(Refusal::BadRequest { reason: "the token is not that session's".into() })
             }
-            None => Reply::Refused(Refusal::SessionEnded {
-                session,
-                cause: self.machine.ended(session).unwrap_or(Cause::Forgotten),
-            }),
+            None => Reply::Refused(self.machine.gone(session)),
         };
         out.replies.push((conn, id, reply));
     }

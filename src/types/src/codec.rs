@@ -3,6 +3,7 @@
 
 use alloc::vec::Vec;
 
+use crate::ids::{LogIndex, SessionId, ShardId};
 use crate::name::{Name, NameError};
 
 /// Bytes that do not decode.
@@ -74,6 +75,12 @@ impl Writer<'_> {
     /// A name or nothing: length 0 means nothing.
     pub fn opt_name(&mut self, v: Option<&str>) {
         self.name(v.unwrap_or(""));
+    }
+
+    /// A session's id: shard in four bytes, revision in eight.
+    pub fn session(&mut self, v: SessionId) {
+        self.u32(v.shard.0);
+        self.u64(v.opened.0);
     }
 
     /// A byte string: length in four bytes, then the bytes.
@@ -185,6 +192,14 @@ impl<'a> Reader<'a> {
     /// See [`Reader::take`] and [`NameError`].
     pub fn opt_name(&mut self) -> Result<Option<Name>, DecodeError> {
         Ok(self.opt_name_str()?.map(Name::new).transpose()?)
+    }
+
+    /// A session's id.
+    ///
+    /// # Errors
+    /// See [`Reader::take`].
+    pub fn session(&mut self) -> Result<SessionId, DecodeError> {
+        Ok(SessionId { shard: ShardId(self.u32()?), opened: LogIndex(self.u64()?) })
     }
 
     /// A byte string of at most `max` bytes.

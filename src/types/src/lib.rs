@@ -30,7 +30,7 @@ pub use ids::{
 pub use limits::ClusterLimits;
 pub use mutant::{Mutant, Mutants};
 pub use name::{Key, Name, NameError};
-pub use operator::{OperatorAct, OperatorRow};
+pub use operator::{ActRef, OperatorAct, OperatorRow};
 pub use random::Rng;
 pub use reply::{
     Cause, Class, Description, HolderInfo, LockRow, Outcome, Refusal, Reply, SessionRow, Transition,

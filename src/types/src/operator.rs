@@ -2,11 +2,17 @@
 
 use core::fmt;
 
+use crate::codec::{DecodeError, Reader, Writer};
 use crate::ids::{Epoch, LogIndex, SessionId};
-use crate::name::{Key, Name};
+use crate::name::{Key, NAME_BYTES_MAX, Name, NameError};
 
-/// An operator's action. Each is safe to repeat: it names a session, or a grant by its epoch, and so
-/// never meets a successor.
+const REPORT_DEAD: u8 = 1;
+const EVICT: u8 = 2;
+const FORCE_RELEASE: u8 = 3;
+const RETIRE: u8 = 4;
+
+/// An operator's action. All but `Retire` name a session, or a grant by its epoch, and so never meet a
+/// successor when they are repeated; a `Retire` that arrives late forgets whatever idle record it finds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OperatorAct {
     /// Positive knowledge that the session's owner is dead: no need to wait for its TTL.
@@ -35,6 +41,29 @@ pub enum OperatorAct {
 }
 
 impl OperatorAct {
+    /// The same with borrowed names.
+    pub fn as_ref(&self) -> ActRef<'_> {
+        match self {
+            OperatorAct::ReportDead { session } => ActRef::ReportDead(*session),
+            OperatorAct::Evict { session } => ActRef::Evict(*session),
+            OperatorAct::ForceRelease { key, epoch } => ActRef::ForceRelease(key, *epoch),
+            OperatorAct::Retire { key } => ActRef::Retire(key),
+        }
+    }
+
+    /// The session it ends, if that is what it does.
+    pub fn ends(&self) -> Option<SessionId> {
+        self.as_ref().ends()
+    }
+
+    /// Reads an action with names of its own.
+    ///
+    /// # Errors
+    /// When the bytes do not begin with one.
+    pub fn decode(r: &mut Reader<'_>) -> Result<OperatorAct, DecodeError> {
+        Ok(ActRef::decode(r)?.to_act()?)
+    }
+
     /// The action in one word, as in the command line.
     pub fn verb(&self) -> &'static str {
         match self {
@@ -56,6 +85,85 @@ impl fmt::Display for OperatorAct {
             OperatorAct::ForceRelease { key, epoch } => write!(f, "{verb} {key}@{epoch}"),
             OperatorAct::Retire { key } => write!(f, "{verb} {key}"),
         }
+    }
+}
+
+/// An [`OperatorAct`] whose names are borrowed. Its bytes are the same in the protocol and in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActRef<'a> {
+    /// See [`OperatorAct::ReportDead`].
+    ReportDead(SessionId),
+    /// See [`OperatorAct::Evict`].
+    Evict(SessionId),
+    /// See [`OperatorAct::ForceRelease`].
+    ForceRelease(&'a str, Epoch),
+    /// See [`OperatorAct::Retire`].
+    Retire(&'a str),
+}
+
+impl<'a> ActRef<'a> {
+    /// No action has more bytes: the longest is a forced release.
+    pub const BYTES_MAX: usize = 1 + 8 + 2 + NAME_BYTES_MAX;
+
+    /// The session it ends, if that is what it does.
+    pub fn ends(self) -> Option<SessionId> {
+        match self {
+            ActRef::ReportDead(session) | ActRef::Evict(session) => Some(session),
+            ActRef::ForceRelease(..) | ActRef::Retire(_) => None,
+        }
+    }
+
+    /// Appends the action: one byte that says which, then what it names.
+    pub fn encode(self, w: &mut Writer<'_>) {
+        match self {
+            ActRef::ReportDead(session) => {
+                w.u8(REPORT_DEAD);
+                w.session(session);
+            }
+            ActRef::Evict(session) => {
+                w.u8(EVICT);
+                w.session(session);
+            }
+            ActRef::ForceRelease(key, epoch) => {
+                w.u8(FORCE_RELEASE);
+                w.u64(epoch.0);
+                w.name(key);
+            }
+            ActRef::Retire(key) => {
+                w.u8(RETIRE);
+                w.name(key);
+            }
+        }
+    }
+
+    /// Reads an action.
+    ///
+    /// # Errors
+    /// When the bytes do not begin with one.
+    pub fn decode(r: &mut Reader<'a>) -> Result<ActRef<'a>, DecodeError> {
+        Ok(match r.u8()? {
+            REPORT_DEAD => ActRef::ReportDead(r.session()?),
+            EVICT => ActRef::Evict(r.session()?),
+            FORCE_RELEASE => {
+                let epoch = Epoch(r.u64()?);
+                ActRef::ForceRelease(r.name_str()?, epoch)
+            }
+            RETIRE => ActRef::Retire(r.name_str()?),
+            other => return Err(DecodeError::Unknown { what: "an operator's act", value: other.into() }),
+        })
+    }
+
+    /// The same with names of its own.
+    ///
+    /// # Errors
+    /// When a name breaks the rules for names, as none does that was decoded.
+    pub fn to_act(self) -> Result<OperatorAct, NameError> {
+        Ok(match self {
+            ActRef::ReportDead(session) => OperatorAct::ReportDead { session },
+            ActRef::Evict(session) => OperatorAct::Evict { session },
+            ActRef::ForceRelease(key, epoch) => OperatorAct::ForceRelease { key: Key::new(key)?, epoch },
+            ActRef::Retire(key) => OperatorAct::Retire { key: Key::new(key)? },
+        })
     }
 }
 

@@ -5,10 +5,7 @@ use palisade_types::limits::OPERATOR_ACTS_KEPT;
 use palisade_types::{Epoch, OperatorAct, TransitionKind};
 
 fn order(act: OperatorAct) -> Command {
-    let release_now = match act {
-        OperatorAct::ReportDead { .. } | OperatorAct::Evict { .. } => 50,
-        _ => 0,
-    };
+    let release_now = act.ends().map_or(0, |_| 50);
     Command::Operator { by: name("ops@host"), reason: name("on fire"), act, release_now }
 }
 

@@ -69,10 +69,7 @@ impl Run {
                 _ => OperatorAct::ForceRelease { key, epoch },
             };
             let release_now = rng.below(3) as u32;
-            let release_now = match act {
-                OperatorAct::ReportDead { .. } | OperatorAct::Evict { .. } => release_now,
-                _ => 0,
-            };
+            let release_now = act.ends().map_or(0, |_| release_now);
             return Command::Operator { by: name("ops"), reason: name("test"), act, release_now };
         }
         let low = if shape.fresh { next.saturating_sub(3) } else { u64::from(!rng.per_mille(20)) };

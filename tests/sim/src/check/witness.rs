@@ -5,6 +5,7 @@
 //! revision, and a revision no older than what was committed when the read arrived (R11).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use palisade_machine::model::Model;
 use palisade_machine::{Applied, Command, Effect};
@@ -127,8 +128,7 @@ impl Witness {
                 Effect::Granted { session, ticket, fence } => self.on_grant(session, ticket, &fence)?,
                 Effect::Forced { session, ticket } => {
                     self.forced.insert((session, ticket));
-                    let taken = self.granted.get(&(session, ticket));
-                    self.ousted.extend(taken.map(|fence| (fence.key().clone(), fence.epoch())));
+                    self.oust(session, ticket..=ticket);
                 }
                 Effect::SessionOpened { session, .. } => {
                     if let Some(Subject::Token(token)) = &subject {
@@ -138,15 +138,19 @@ impl Witness {
                 Effect::SessionEnded { session, cause } => {
                     self.ended.insert(session, cause);
                     if matches!(cause, Cause::ReportedDead { .. } | Cause::Evicted { .. }) {
-                        let of_session = (session, Ticket(0))..=(session, Ticket(u64::MAX));
-                        let taken = self.granted.range(of_session).map(|(_, fence)| fence);
-                        self.ousted.extend(taken.map(|fence| (fence.key().clone(), fence.epoch())));
+                        self.oust(session, Ticket(0)..=Ticket(u64::MAX));
                     }
                     sessions.on_ended(now, session, cause)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// An operator ended what these tickets of a session were ever granted.
+    fn oust(&mut self, session: SessionId, tickets: RangeInclusive<Ticket>) {
+        let taken = self.granted.range((session, *tickets.start())..=(session, *tickets.end()));
+        self.ousted.extend(taken.map(|(_, fence)| (fence.key().clone(), fence.epoch())));
     }
 
     /// The log grants a key: always under a higher epoch than ever before, unless it repeats itself.

@@ -5,10 +5,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use palisade_types::limits::TICKET_RANGES_MAX;
-use palisade_types::{Class, Epoch, Fence, HolderInfo, Mutant, Outcome, Refusal, Reply, SessionId, Ticket};
+use palisade_types::{Class, HolderInfo, Mutant, Outcome, Refusal, Reply, SessionId, Ticket};
 
-use crate::claims::{Claim, State};
-use crate::machine::{Applied, Effect, Machine, Wanted, Wish, fence};
+use crate::claims::{Claim, State, flag};
+use crate::election::Candidate;
+use crate::locks::Lock;
+use crate::machine::{Applied, Effect, Machine, Wanted, Wish};
 use crate::slab::{NONE, Slot};
 use crate::tickets::TICKET_MAX;
 
@@ -59,8 +61,9 @@ impl Machine {
         let record = &self.claims.records[claim];
         let same = matches!(wish.key, Wanted::Known(lock) if lock == record.lock)
             && self.locks.records[record.lock].class == wish.class
-            && record.wait == wish.wait
-            && record.resource == wish.resource;
+            && record.flags == wish.flags
+            && record.resource == wish.resource
+            && self.campaigns_alike(claim, wish);
         if !same {
             return Reply::Refused(Refusal::TicketMismatch { ticket });
         }
@@ -82,10 +85,10 @@ impl Machine {
         if lock.class != wish.class {
             return refuse(Refusal::ClassMismatch { has: lock.class });
         }
-        if lock.holder == NONE {
+        if self.may_enter(lock, wish.flags) {
             return self.over_limit(owner, None).and_then(refuse);
         }
-        if wish.wait {
+        if wish.flags & flag::WAIT != 0 {
             return self.over_limit(owner, Some(lock.queue.len)).and_then(refuse);
         }
         let session = self.id(self.sessions.records[owner].opened);
@@ -102,22 +105,36 @@ impl Machine {
         ticket: Ticket,
         wish: Wish,
     ) -> Reply {
-        let Wish { key, class, resource, wait } = wish;
+        let Wish { key, class, resource, flags, value } = wish;
         let (lock, is_known) = match key {
             Wanted::Known(lock) => (lock, true),
             Wanted::New(key) => (self.locks.create(key, class), false),
         };
-        let claim = Claim::new(owner, lock, ticket, wait, resource, at.when());
+        let claim = Claim::new(owner, lock, ticket, flags, resource, at.when());
         let claim = self.claims.records.insert(claim);
         self.sessions.records[owner].open.add(ticket, claim);
-        if self.locks.records[lock].holder != NONE {
+        if let Some(value) = value {
+            self.candidates.insert(claim, Candidate::new(value));
+        }
+        if !self.may_enter(&self.locks.records[lock], flags) {
             let place = self.join_queue(lock, claim);
             return Reply::Queued { session, ticket, place, holder: self.holder_box(lock, at.clock_ms) };
         }
-        if is_known {
+        if is_known && self.locks.records[lock].holder == NONE {
             self.locks.wake(lock);
         }
         Reply::Granted { session, ticket, fence: self.grant(at, lock, claim) }
+    }
+
+    /// Whether a claim that arrives now would be granted at once: nobody holds the key, or those who do
+    /// share it, as it would, and nobody waits ahead of it.
+    #[inline]
+    fn may_enter(&self, lock: &Lock, flags: u8) -> bool {
+        let joins = || {
+            let alike = flags & flag::SHARED != 0 && self.claims.records[lock.holder].is_shared();
+            alike && (lock.queue.len == 0 || self.mutants.has(Mutant::L4))
+        };
+        lock.holder == NONE || joins()
     }
 
     /// Which limit forbids one more claim, if any does; of one that would join a queue, how many wait.
@@ -139,37 +156,16 @@ impl Machine {
         None
     }
 
-    /// Makes a claim the holder of a key that nobody holds: one epoch higher than the grant before.
-    /// Returns its fence.
-    pub(crate) fn grant(&mut self, at: Applied, lock: Slot, claim: Slot) -> Fence {
-        let record = &mut self.claims.records[claim];
-        let owner = &mut self.sessions.records[record.session];
-        assert!(owner.is_live() || self.mutants.has(Mutant::B22), "a grant only ever goes to a live session");
-        owner.open.held += 1;
-        record.state = State::Held;
-        record.since = at.when();
-        let held = &mut self.locks.records[lock];
-        assert!(held.holder == NONE, "at most one holder");
-        assert!(held.epoch < Epoch::MAX, "epochs stay below 2^63");
-        held.epoch.0 += 1;
-        held.holder = claim;
-        if held.resource != record.resource {
-            held.resource.clone_from(&record.resource);
-        }
-        fence(held)
-    }
-
     /// Puts a claim at the end of its key's queue and returns its place. A key in the backlog that
     /// somebody waits for goes before those that nobody waits for.
     fn join_queue(&mut self, lock: Slot, claim: Slot) -> u32 {
-        let Machine { claims, locks, wanted, unwanted, .. } = self;
-        let lock = &mut locks.records[lock];
-        claims.enqueue(&mut lock.queue, claim);
-        if lock.queue.len == 1 && claims.records[lock.holder].state == State::Ending {
-            claims.unlink(unwanted, lock.holder);
-            claims.link(wanted, lock.holder);
+        let queue = &mut self.locks.records[lock].queue;
+        self.claims.enqueue(queue, claim);
+        let place = queue.len - 1;
+        if place == 0 {
+            self.sort_backlog(lock);
         }
-        lock.queue.len - 1
+        place
     }
 
     fn holder_box(&self, lock: Slot, clock_ms: u64) -> Box<HolderInfo> {

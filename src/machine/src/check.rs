@@ -1,12 +1,13 @@
 //! The invariants that the state alone can show. The numbers are those of the list of invariants in
 //! `tests/SIMULATION.md`.
 
-use palisade_types::Epoch;
 use palisade_types::limits::TICKET_RANGES_MAX;
+use palisade_types::{Class, Epoch};
 
-use crate::claims::State;
+use crate::claims::{Claim, State};
+use crate::locks::Lock;
 use crate::machine::Machine;
-use crate::slab::NONE;
+use crate::slab::{NONE, Slot};
 
 impl Machine {
     /// Asserts every invariant that the state alone can show. Takes time in proportion to the state.
@@ -26,7 +27,7 @@ impl Machine {
         self.acts.check();
     }
 
-    /// S1, S4: one holder at most; a free key has no waiters (held is what is not idle); the queue
+    /// S1, S4: holders hold; a free key has no waiters (held is what is not idle); the queue
     /// is whole and made of waiters for this key.
     fn check_locks(&self) {
         let mut held = 0;
@@ -45,11 +46,42 @@ impl Machine {
                 assert!(lock.queue.len == 0, "S4: {} is free and awaited", lock.key);
                 continue;
             }
-            held += 1;
-            let holder = &self.claims.records[lock.holder];
-            assert!(holder.lock == slot && holder.state != State::Queued, "S1: a holder holds");
+            held += self.check_holders(slot);
+            assert!(!self.has_room_for_more(slot) || lock.is_due, "S4: {} lets in who may enter", lock.key);
+            assert_eq!(lock.is_due, self.due.contains(&slot));
         }
+        let shared = |lock: &Lock| lock.holder != NONE && self.claims.records[lock.holder].is_shared();
+        let groups = self.locks.records.iter().filter(|(_, lock)| shared(lock)).count();
+        assert_eq!(groups, self.holders.groups(), "keys that are shared have groups, and only those");
         assert_eq!(held + queued, self.claims.records.len(), "S1: every claim holds or waits, once");
+    }
+
+    /// S1, S2: who holds exclusively holds alone; of several, none is below another's barrier. Returns
+    /// how many there are.
+    fn check_holders(&self, slot: Slot) -> usize {
+        let lock = &self.locks.records[slot];
+        let is_shared = self.claims.records[lock.holder].is_shared();
+        if is_shared {
+            self.holders.check(lock.beside);
+        }
+        let (mut count, mut ending) = (0, 0);
+        for claim in self.holders_of(slot) {
+            let (epoch, barrier) = self.tenure_of(claim);
+            assert!(barrier <= epoch && epoch <= lock.epoch, "S2: a fence is of a grant");
+            let holder = &self.claims.records[claim];
+            assert!(holder.lock == slot && holder.state != State::Queued, "S1: a holder holds");
+            assert_eq!(holder.is_shared(), is_shared, "S1: who holds exclusively holds alone");
+            count += 1;
+            ending += u32::from(holder.state == State::Ending);
+        }
+        assert!(!is_shared || self.holders.group(lock.beside).ending == ending);
+        count
+    }
+
+    fn has_room_for_more(&self, slot: Slot) -> bool {
+        let lock = &self.locks.records[slot];
+        let both = [lock.holder, lock.queue.head];
+        lock.queue.len > 0 && both.into_iter().all(|claim| self.claims.records[claim].is_shared())
     }
 
     /// S3: claims and their sessions' lists agree, and nothing belongs to the dead but what is about
@@ -58,9 +90,13 @@ impl Machine {
         for (slot, claim) in self.claims.records.iter() {
             let session = &self.sessions.records[claim.session];
             assert_eq!(session.open.find(claim.ticket), Some(slot), "S3: a claim is on its session's list");
-            let ending = claim.state == State::Ending;
+            let ending = matches!(claim.state, State::Ending | State::Quarantined);
             assert_eq!(session.is_live(), !ending, "S3: session {} and its claim", session.opened);
+            let is_candidate = self.locks.records[claim.lock].class == Class::Election;
+            assert_eq!(self.candidates.contains_key(&slot), is_candidate, "candidates have values");
         }
+        let candidates = |c: &Claim| self.locks.records[c.lock].class == Class::Election;
+        assert_eq!(self.claims.records.iter().filter(|(_, c)| candidates(c)).count(), self.candidates.len());
     }
 
     fn check_sessions(&self) {
@@ -77,6 +113,9 @@ impl Machine {
             }
             assert_eq!(session.open.held, held);
             listed += session.open.len();
+            let closed = session.open.iter().filter(|c| self.claims.records[c.1].state == State::Quarantined);
+            let is_listed = self.sessions.find_quarantined(session.opened) == Some(slot);
+            assert_eq!(closed.count() > 0, is_listed, "a session is listed while it has keys in quarantine");
             if !session.is_live() {
                 assert!(held > 0, "a dead session's record is kept for its keys only");
                 continue;

@@ -6,7 +6,7 @@
 //! one's own. Chunks that shrink are merged with a neighbour, so there are at most about
 //! `4 * waiters / CHUNK_MAX`.
 
-use palisade_types::{Name, Ticket};
+use palisade_types::{Mode, Name, Ticket};
 
 use crate::locks::When;
 use crate::slab::{NONE, Slab, Slot};
@@ -22,6 +22,21 @@ pub(crate) enum State {
     Held,
     /// Holds its key, its session has ended, and it stands in the backlog.
     Ending,
+    /// Holds its key, its session has ended, and only a death report or force releases it.
+    Quarantined,
+}
+
+/// What an acquire asked for, as far as its repetition must ask for the same; and, of a claim that was
+/// exclusive once, that.
+pub(crate) mod flag {
+    /// It was ready to wait.
+    pub(crate) const WAIT: u8 = 1;
+    /// It holds, or wants to hold, its key with others.
+    pub(crate) const SHARED: u8 = 2;
+    /// Its key stays closed should its session die.
+    pub(crate) const QUARANTINE: u8 = 4;
+    /// It came from an exclusive grant; no acquire has this.
+    pub(crate) const DOWNGRADED: u8 = 8;
 }
 
 /// One ticket's claim to one key: one cache line.
@@ -31,12 +46,12 @@ pub(crate) struct Claim {
     pub(crate) lock: Slot,
     pub(crate) ticket: Ticket,
     pub(crate) state: State,
-    /// Whether the acquire was ready to wait: part of what a repetition must repeat.
-    pub(crate) wait: bool,
+    pub(crate) flags: u8,
     /// Neighbours on the queue or on the list of the backlog.
     pub(crate) prev: Slot,
     pub(crate) next: Slot,
-    chunk: Slot,
+    /// In a queue: its chunk. Held with others: its place among them.
+    pub(crate) beside: Slot,
     /// When it was queued or granted.
     pub(crate) since: When,
     pub(crate) resource: Option<Name>,
@@ -47,7 +62,7 @@ impl Claim {
         session: Slot,
         lock: Slot,
         ticket: Ticket,
-        wait: bool,
+        flags: u8,
         resource: Option<Name>,
         since: When,
     ) -> Claim {
@@ -56,13 +71,22 @@ impl Claim {
             lock,
             ticket,
             state: State::Queued,
-            wait,
+            flags,
             prev: NONE,
             next: NONE,
-            chunk: NONE,
+            beside: NONE,
             since,
             resource,
         }
+    }
+
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.flags & flag::SHARED != 0
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        if self.is_shared() { Mode::Shared } else { Mode::Exclusive }
     }
 }
 
@@ -135,7 +159,7 @@ impl Claims {
     pub(crate) fn enqueue(&mut self, queue: &mut List, claim: Slot) {
         let last = match queue.tail {
             NONE => NONE,
-            tail => self.records[tail].chunk,
+            tail => self.records[tail].beside,
         };
         let chunk = match last {
             NONE => self.chunks.insert(Chunk { count: 0, prev: NONE, next: NONE }),
@@ -147,16 +171,16 @@ impl Claims {
             }
         };
         self.chunks[chunk].count += 1;
-        self.records[claim].chunk = chunk;
+        self.records[claim].beside = chunk;
         self.link(queue, claim);
     }
 
     /// Takes a claim out of a queue, wherever it stands.
     pub(crate) fn dequeue(&mut self, queue: &mut List, claim: Slot) {
         let record = &mut self.records[claim];
-        let (chunk, before, after) = (record.chunk, record.prev, record.next);
+        let (chunk, before, after) = (record.beside, record.prev, record.next);
         assert!(chunk != NONE, "who queues is in a chunk");
-        record.chunk = NONE;
+        record.beside = NONE;
         self.unlink(queue, claim);
         self.chunks[chunk].count -= 1;
         let Chunk { count, prev, next } = self.chunks[chunk];
@@ -164,7 +188,7 @@ impl Claims {
             self.drop_chunk(chunk);
             return;
         }
-        let member = if before != NONE && self.records[before].chunk == chunk { before } else { after };
+        let member = if before != NONE && self.records[before].beside == chunk { before } else { after };
         for neighbour in [prev, next] {
             if neighbour != NONE && count + self.chunks[neighbour].count <= CHUNK_MAX / 2 {
                 self.merge(chunk, neighbour, member);
@@ -176,13 +200,13 @@ impl Claims {
     /// Moves the few members of a chunk, of which one is given, to a neighbouring chunk.
     fn merge(&mut self, chunk: Slot, into: Slot, member: Slot) {
         let mut at = member;
-        while at != NONE && self.records[at].chunk == chunk {
-            self.records[at].chunk = into;
+        while at != NONE && self.records[at].beside == chunk {
+            self.records[at].beside = into;
             at = self.records[at].prev;
         }
         at = self.records[member].next;
-        while at != NONE && self.records[at].chunk == chunk {
-            self.records[at].chunk = into;
+        while at != NONE && self.records[at].beside == chunk {
+            self.records[at].beside = into;
             at = self.records[at].next;
         }
         self.chunks[into].count += self.chunks[chunk].count;
@@ -201,11 +225,11 @@ impl Claims {
 
     /// How many are ahead in the queue.
     pub(crate) fn place(&self, claim: Slot) -> u32 {
-        let chunk = self.records[claim].chunk;
+        let chunk = self.records[claim].beside;
         assert!(chunk != NONE, "who queues is in a chunk");
         let mut place = 0;
         let mut at = self.records[claim].prev;
-        while at != NONE && self.records[at].chunk == chunk {
+        while at != NONE && self.records[at].beside == chunk {
             place += 1;
             at = self.records[at].prev;
         }
@@ -235,18 +259,17 @@ impl Claims {
         let (mut before, mut len) = (NONE, 0);
         for (slot, claim) in self.iter(list) {
             assert_eq!(claim.prev, before, "links go both ways");
-            assert_eq!(claim.chunk != NONE, is_queue, "chunks are for queues");
             if is_queue {
-                let chunk = &self.chunks[claim.chunk];
+                let chunk = &self.chunks[claim.beside];
                 assert!(chunk.count <= CHUNK_MAX);
-                let ahead = if before == NONE { NONE } else { self.records[before].chunk };
-                assert!(ahead == claim.chunk || ahead == chunk.prev, "chunks follow the queue");
+                let ahead = if before == NONE { NONE } else { self.records[before].beside };
+                assert!(ahead == claim.beside || ahead == chunk.prev, "chunks follow the queue");
             }
             (before, len) = (slot, len + 1);
         }
         assert!(list.tail == before && list.len == len, "a list knows its end and its length");
         if is_queue && before != NONE {
-            assert_eq!(self.chunks[self.records[before].chunk].next, NONE);
+            assert_eq!(self.chunks[self.records[before].beside].next, NONE);
             assert_eq!(self.place(before) + 1, len, "the counts of the chunks add up");
         }
     }
@@ -274,7 +297,8 @@ mod tests {
             let growing = round < 6_000 || (11_000..14_000).contains(&round);
             if plain.is_empty() || rng.per_mille(if growing { 850 } else { 300 }) {
                 let since = When { revision: LogIndex(round), clock_ms: 0 };
-                let claim = claims.records.insert(Claim::new(0, 0, Ticket(round + 1), true, None, since));
+                let claim =
+                    claims.records.insert(Claim::new(0, 0, Ticket(round + 1), flag::WAIT, None, since));
                 claims.enqueue(&mut queue, claim);
                 plain.push(claim);
             } else {

@@ -10,20 +10,26 @@
 //! 1 open session  token u128, ttl_ms u32, owner name?, incarnation name?
 //! 2 end session   session, cause u8 (1 closed, 2 expired), silent_ms u64 (closed: 0), release_now u32
 //! 3 sweep         releases u32
-//! 4 acquire       session, ticket u64, flags u8 (1 fenced, 2 wait), key name, resource name?
+//! 4 acquire       session, ticket u64, flags u8 (1 fenced, 2 wait, 4 shared, 8 quarantine), key name,
+//!                 resource name?
 //! 5 release       session, ticket u64
 //! 6 cancel        session, ticket u64, timeout u8 (0 or 1)
 //! 7 operator      by name, reason name, act u8, and then: 1 report dead, 2 evict: session, release_now u32;
 //!                 3 force release: epoch u64, key name; 4 retire: key name
+//! 8 downgrade     session, ticket u64, holds u64 (the ticket of the claim)
+//! 9 campaign      session, ticket u64, wait u8 (0 or 1), key name, value
+//! 10 proclaim     session, ticket u64, leads u64 (the ticket of the claim), value
+//! value: length u16, bytes
 //! session: shard u32, opened u64
 //! ```
 
 use alloc::vec::Vec;
 
 use palisade_types::name::NAME_BYTES_MAX;
+use palisade_types::value::VALUE_BYTES_MAX;
 use palisade_types::{
-    ActRef, Cause, Class, DecodeError, Key, LogIndex, Name, NameError, OperatorAct, Reader, SessionId,
-    SessionToken, ShardId, Ticket, Writer,
+    ActRef, Cause, Class, DecodeError, Key, LogIndex, Mode, Name, NameError, OnDeath, OperatorAct, Reader,
+    SessionId, SessionToken, ShardId, Ticket, Value, Writer,
 };
 
 const OPEN_SESSION: u8 = 1;
@@ -33,12 +39,18 @@ const ACQUIRE: u8 = 4;
 const RELEASE: u8 = 5;
 const CANCEL: u8 = 6;
 const OPERATOR: u8 = 7;
+const DOWNGRADE: u8 = 8;
+const CAMPAIGN: u8 = 9;
+const PROCLAIM: u8 = 10;
 
 const CAUSE_CLOSED: u8 = 1;
 const CAUSE_EXPIRED: u8 = 2;
 
 const FLAG_FENCED: u8 = 1;
 const FLAG_WAIT: u8 = 2;
+const FLAG_SHARED: u8 = 4;
+const FLAG_QUARANTINE: u8 = 8;
+const FLAGS: u8 = FLAG_FENCED | FLAG_WAIT | FLAG_SHARED | FLAG_QUARANTINE;
 
 const NAME_FIELD_MAX: usize = 2 + NAME_BYTES_MAX;
 const SESSION_BYTES: usize = 12;
@@ -46,7 +58,9 @@ const CLAIM_BYTES: usize = SESSION_BYTES + 8;
 const OPEN_BYTES_MAX: usize = 1 + 16 + 4 + 2 * NAME_FIELD_MAX;
 const ACQUIRE_BYTES_MAX: usize = 1 + SESSION_BYTES + 8 + 1 + 2 * NAME_FIELD_MAX;
 const OPERATOR_BYTES_MAX: usize = 1 + 2 * NAME_FIELD_MAX + ActRef::BYTES_MAX;
-const _: () = assert!(OPERATOR_BYTES_MAX > OPEN_BYTES_MAX && OPERATOR_BYTES_MAX > ACQUIRE_BYTES_MAX);
+const CAMPAIGN_BYTES_MAX: usize = 1 + CLAIM_BYTES + 1 + NAME_FIELD_MAX + 2 + VALUE_BYTES_MAX;
+const _: () = assert!(CAMPAIGN_BYTES_MAX > OPERATOR_BYTES_MAX && OPERATOR_BYTES_MAX > OPEN_BYTES_MAX);
+const _: () = assert!(CAMPAIGN_BYTES_MAX > ACQUIRE_BYTES_MAX && VALUE_BYTES_MAX <= u16::MAX as usize);
 
 /// What a replica is told to do. No command (zero bytes) is also one: it does nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,8 +102,12 @@ pub enum Command {
         class: Class,
         /// What it protects; a fenced claim must say.
         resource: Option<Name>,
+        /// Alone, or with others of this mode.
+        mode: Mode,
         /// Whether to stand in the queue when the key is held.
         wait: bool,
+        /// What becomes of the key should the session die with it.
+        on_death: OnDeath,
     },
     /// Gives a claim up, whether it holds or waits.
     Release {
@@ -117,6 +135,39 @@ pub enum Command {
         act: OperatorAct,
         /// Where a session is ended: how many of its keys to release in this same entry.
         release_now: u32,
+    },
+    /// Turns an exclusive grant into a shared one, as a new grant under a new ticket.
+    Downgrade {
+        /// Whose claim.
+        session: SessionId,
+        /// The ticket that takes over the claim.
+        ticket: Ticket,
+        /// The ticket that holds it.
+        holds: Ticket,
+    },
+    /// Claims an election, with a value.
+    Campaign {
+        /// Whose claim.
+        session: SessionId,
+        /// The number of the claim.
+        ticket: Ticket,
+        /// The election.
+        key: Key,
+        /// What observers are shown once the campaign has won.
+        value: Value,
+        /// Whether to stand in the queue when somebody leads.
+        wait: bool,
+    },
+    /// Changes the value of a leader.
+    Proclaim {
+        /// Whose.
+        session: SessionId,
+        /// The number of this command.
+        ticket: Ticket,
+        /// The ticket of the campaign that won.
+        leads: Ticket,
+        /// The new value.
+        value: Value,
     },
 }
 
@@ -160,8 +211,12 @@ pub enum CommandRef<'a> {
         class: Class,
         /// What it protects: a name, or not.
         resource: Option<&'a [u8]>,
+        /// Alone, or with others of this mode.
+        mode: Mode,
         /// Whether to stand in the queue.
         wait: bool,
+        /// What becomes of the key should the session die with it.
+        on_death: OnDeath,
     },
     /// See [`Command::Release`].
     Release {
@@ -190,11 +245,44 @@ pub enum CommandRef<'a> {
         /// How many keys to release in this same entry.
         release_now: u32,
     },
+    /// See [`Command::Downgrade`].
+    Downgrade {
+        /// Whose claim.
+        session: SessionId,
+        /// The ticket that takes over the claim.
+        ticket: Ticket,
+        /// The ticket that holds it.
+        holds: Ticket,
+    },
+    /// See [`Command::Campaign`].
+    Campaign {
+        /// Whose claim.
+        session: SessionId,
+        /// The number of the claim.
+        ticket: Ticket,
+        /// The election: a name, or not.
+        key: &'a [u8],
+        /// What observers are shown.
+        value: &'a [u8],
+        /// Whether to stand in the queue.
+        wait: bool,
+    },
+    /// See [`Command::Proclaim`].
+    Proclaim {
+        /// Whose.
+        session: SessionId,
+        /// The number of this command.
+        ticket: Ticket,
+        /// The ticket of the campaign that won.
+        leads: Ticket,
+        /// The new value.
+        value: &'a [u8],
+    },
 }
 
 impl Command {
     /// No command has more bytes than this.
-    pub const BYTES_MAX: usize = OPERATOR_BYTES_MAX;
+    pub const BYTES_MAX: usize = CAMPAIGN_BYTES_MAX;
 
     /// Appends the bytes of the command.
     ///
@@ -210,7 +298,7 @@ impl Command {
     /// # Errors
     /// When they are not exactly one command.
     pub fn decode(bytes: &[u8]) -> Result<Command, DecodeError> {
-        Ok(CommandRef::decode(bytes)?.to_command()?)
+        CommandRef::decode(bytes)?.to_command()
     }
 
     /// The same command with borrowed names.
@@ -226,14 +314,21 @@ impl Command {
                 CommandRef::EndSession { session, cause, release_now }
             }
             Command::Sweep { releases } => CommandRef::Sweep { releases },
-            Command::Acquire { session, ticket, ref key, class, ref resource, wait } => {
-                let resource = resource.as_ref().map(|name| name.as_bytes());
-                CommandRef::Acquire { session, ticket, key: key.as_bytes(), class, resource, wait }
+            Command::Acquire { session, ticket, ref key, class, ref resource, mode, wait, on_death } => {
+                let (key, resource) = (key.as_bytes(), resource.as_ref().map(|name| name.as_bytes()));
+                CommandRef::Acquire { session, ticket, key, class, resource, mode, wait, on_death }
             }
             Command::Release { session, ticket } => CommandRef::Release { session, ticket },
             Command::Cancel { session, ticket, timeout } => CommandRef::Cancel { session, ticket, timeout },
             Command::Operator { ref by, ref reason, ref act, release_now } => {
                 CommandRef::Operator { by, reason, act: act.as_ref(), release_now }
+            }
+            Command::Downgrade { session, ticket, holds } => CommandRef::Downgrade { session, ticket, holds },
+            Command::Campaign { session, ticket, ref key, ref value, wait } => {
+                CommandRef::Campaign { session, ticket, key: key.as_bytes(), value, wait }
+            }
+            Command::Proclaim { session, ticket, leads, ref value } => {
+                CommandRef::Proclaim { session, ticket, leads, value }
             }
         }
     }
@@ -273,17 +368,18 @@ impl<'a> CommandRef<'a> {
                 w.u8(SWEEP);
                 w.u32(releases);
             }
-            CommandRef::Acquire { session, ticket, key, class, resource, wait } => {
+            CommandRef::Acquire { session, ticket, key, class, resource, mode, wait, on_death } => {
                 w.u8(ACQUIRE);
                 w.session(session);
                 w.u64(ticket.0);
-                let fenced = if class == Class::Fenced { FLAG_FENCED } else { 0 };
-                w.u8(fenced | if wait { FLAG_WAIT } else { 0 });
-                w.u16(key.len() as u16);
-                w.0.extend_from_slice(key);
-                let resource = resource.unwrap_or_default();
-                w.u16(resource.len() as u16);
-                w.0.extend_from_slice(resource);
+                assert!(class != Class::Election, "elections are claimed by campaigns");
+                let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+                w.u8(flag(class == Class::Fenced, FLAG_FENCED)
+                    | flag(wait, FLAG_WAIT)
+                    | flag(mode == Mode::Shared, FLAG_SHARED)
+                    | flag(on_death == OnDeath::Quarantine, FLAG_QUARANTINE));
+                put_bytes(&mut w, key);
+                put_bytes(&mut w, resource.unwrap_or_default());
             }
             CommandRef::Release { session, ticket } => {
                 w.u8(RELEASE);
@@ -304,6 +400,27 @@ impl<'a> CommandRef<'a> {
                 if act.ends().is_some() {
                     w.u32(release_now);
                 }
+            }
+            CommandRef::Downgrade { session, ticket, holds } => {
+                w.u8(DOWNGRADE);
+                w.session(session);
+                w.u64(ticket.0);
+                w.u64(holds.0);
+            }
+            CommandRef::Campaign { session, ticket, key, value, wait } => {
+                w.u8(CAMPAIGN);
+                w.session(session);
+                w.u64(ticket.0);
+                w.u8(u8::from(wait));
+                put_bytes(&mut w, key);
+                put_bytes(&mut w, value);
+            }
+            CommandRef::Proclaim { session, ticket, leads, value } => {
+                w.u8(PROCLAIM);
+                w.session(session);
+                w.u64(ticket.0);
+                w.u64(leads.0);
+                put_bytes(&mut w, value);
             }
         }
     }
@@ -348,12 +465,22 @@ impl<'a> CommandRef<'a> {
             }
             CANCEL => {
                 let (session, ticket) = get_claim(&mut r)?;
-                let timeout = match r.u8()? {
-                    0 => false,
-                    1 => true,
-                    other => return Err(DecodeError::Unknown { what: "timeout", value: other.into() }),
-                };
-                CommandRef::Cancel { session, ticket, timeout }
+                CommandRef::Cancel { session, ticket, timeout: get_bool(&mut r, "timeout")? }
+            }
+            DOWNGRADE => {
+                let (session, ticket) = get_claim(&mut r)?;
+                CommandRef::Downgrade { session, ticket, holds: Ticket(r.u64()?) }
+            }
+            CAMPAIGN => {
+                let (session, ticket) = get_claim(&mut r)?;
+                let wait = get_bool(&mut r, "wait")?;
+                let key = r.name_str()?.as_bytes();
+                CommandRef::Campaign { session, ticket, key, value: get_value(&mut r)?, wait }
+            }
+            PROCLAIM => {
+                let (session, ticket) = get_claim(&mut r)?;
+                let leads = Ticket(r.u64()?);
+                CommandRef::Proclaim { session, ticket, leads, value: get_value(&mut r)? }
             }
             OPERATOR => {
                 let (by, reason) = (r.name_str()?, r.name_str()?);
@@ -367,7 +494,7 @@ impl<'a> CommandRef<'a> {
         Ok(command)
     }
 
-    fn to_command(self) -> Result<Command, NameError> {
+    fn to_command(self) -> Result<Command, DecodeError> {
         Ok(match self {
             CommandRef::OpenSession { token, ttl_ms, owner, incarnation } => Command::OpenSession {
                 token,
@@ -379,14 +506,10 @@ impl<'a> CommandRef<'a> {
                 Command::EndSession { session, cause, release_now }
             }
             CommandRef::Sweep { releases } => Command::Sweep { releases },
-            CommandRef::Acquire { session, ticket, key, class, resource, wait } => Command::Acquire {
-                session,
-                ticket,
-                key: Key::from_bytes(key)?,
-                class,
-                resource: resource.map(Name::from_bytes).transpose()?,
-                wait,
-            },
+            CommandRef::Acquire { session, ticket, key, class, resource, mode, wait, on_death } => {
+                let (key, resource) = (Key::from_bytes(key)?, resource.map(Name::from_bytes).transpose()?);
+                Command::Acquire { session, ticket, key, class, resource, mode, wait, on_death }
+            }
             CommandRef::Release { session, ticket } => Command::Release { session, ticket },
             CommandRef::Cancel { session, ticket, timeout } => Command::Cancel { session, ticket, timeout },
             CommandRef::Operator { by, reason, act, release_now } => Command::Operator {
@@ -395,7 +518,46 @@ impl<'a> CommandRef<'a> {
                 act: act.to_act()?,
                 release_now,
             },
+            CommandRef::Downgrade { session, ticket, holds } => Command::Downgrade { session, ticket, holds },
+            CommandRef::Campaign { session, ticket, key, value, wait } => Command::Campaign {
+                session,
+                ticket,
+                key: Key::from_bytes(key)?,
+                value: to_value(value)?,
+                wait,
+            },
+            CommandRef::Proclaim { session, ticket, leads, value } => {
+                Command::Proclaim { session, ticket, leads, value: to_value(value)? }
+            }
         })
+    }
+}
+
+fn put_bytes(w: &mut Writer<'_>, bytes: &[u8]) {
+    w.u16(bytes.len() as u16);
+    w.0.extend_from_slice(bytes);
+}
+
+fn get_value<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
+    let len = usize::from(r.u16()?);
+    if len > VALUE_BYTES_MAX {
+        return Err(TOO_LONG);
+    }
+    r.take(len)
+}
+
+/// A value whose length has been checked, or has not.
+pub(crate) fn to_value(bytes: &[u8]) -> Result<Value, DecodeError> {
+    Value::new(bytes).map_err(|_| TOO_LONG)
+}
+
+const TOO_LONG: DecodeError = DecodeError::TooLong { what: "a value", max: VALUE_BYTES_MAX };
+
+fn get_bool(r: &mut Reader<'_>, what: &'static str) -> Result<bool, DecodeError> {
+    match r.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(DecodeError::Unknown { what, value: other.into() }),
     }
 }
 
@@ -431,11 +593,13 @@ fn get_acquire(bytes: &[u8]) -> Result<CommandRef<'_>, DecodeError> {
     let (claim, rest) = bytes.split_first_chunk().ok_or(DecodeError::Short)?;
     let (session, ticket) = claim_of(claim);
     let (&flags, rest) = rest.split_first().ok_or(DecodeError::Short)?;
-    if flags & !(FLAG_FENCED | FLAG_WAIT) != 0 {
+    if flags & !FLAGS != 0 {
         return Err(DecodeError::Unknown { what: "flags of an acquire", value: flags.into() });
     }
     let class = if flags & FLAG_FENCED != 0 { Class::Fenced } else { Class::Advisory };
     let wait = flags & FLAG_WAIT != 0;
+    let mode = if flags & FLAG_SHARED != 0 { Mode::Shared } else { Mode::Exclusive };
+    let on_death = if flags & FLAG_QUARANTINE != 0 { OnDeath::Quarantine } else { OnDeath::Release };
     let (key, rest) = get_name(rest)?;
     if key.is_empty() {
         return Err(DecodeError::Name(NameError::Empty));
@@ -445,116 +609,11 @@ fn get_acquire(bytes: &[u8]) -> Result<CommandRef<'_>, DecodeError> {
         return Err(DecodeError::Trailing(rest.len()));
     }
     let resource = Some(resource).filter(|name| !name.is_empty());
-    Ok(CommandRef::Acquire { session, ticket, key, class, resource, wait })
+    Ok(CommandRef::Acquire { session, ticket, key, class, resource, mode, wait, on_death })
 }
 
 #[inline]
 fn get_name(bytes: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     let (&len, rest) = bytes.split_first_chunk().ok_or(DecodeError::Short)?;
     rest.split_at_checked(usize::from(u16::from_le_bytes(len))).ok_or(DecodeError::Short)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::vec;
-    use palisade_types::Epoch;
-
-    fn name(text: &str) -> Name {
-        Name::new(text).unwrap()
-    }
-
-    fn operator(act: OperatorAct, release_now: u32) -> Command {
-        let longest = name(&"o".repeat(NAME_BYTES_MAX));
-        Command::Operator { by: longest.clone(), reason: longest, act, release_now }
-    }
-
-    fn samples() -> Vec<Command> {
-        let session = SessionId { shard: ShardId(3), opened: LogIndex(77) };
-        let ticket = Ticket(9);
-        let longest = name(&"k".repeat(NAME_BYTES_MAX));
-        vec![
-            Command::OpenSession {
-                token: SessionToken(5),
-                ttl_ms: 0,
-                owner: None,
-                incarnation: Some(name("i")),
-            },
-            Command::OpenSession {
-                token: SessionToken(u128::MAX),
-                ttl_ms: 30_000,
-                owner: Some(longest.clone()),
-                incarnation: Some(longest.clone()),
-            },
-            Command::EndSession { session, cause: Cause::Closed, release_now: 50 },
-            Command::EndSession { session, cause: Cause::Expired { silent_ms: 31_000 }, release_now: 0 },
-            Command::Sweep { releases: 50 },
-            Command::Acquire {
-                session,
-                ticket,
-                key: name("a@b"),
-                class: Class::Advisory,
-                resource: None,
-                wait: false,
-            },
-            Command::Acquire {
-                session,
-                ticket,
-                key: longest.clone(),
-                class: Class::Fenced,
-                resource: Some(longest.clone()),
-                wait: true,
-            },
-            Command::Release { session, ticket },
-            Command::Cancel { session, ticket, timeout: true },
-            Command::Cancel { session, ticket, timeout: false },
-            operator(OperatorAct::ReportDead { session }, 50),
-            operator(OperatorAct::Evict { session }, 0),
-            operator(OperatorAct::ForceRelease { key: longest.clone(), epoch: Epoch(7) }, 0),
-            operator(OperatorAct::Retire { key: name("a@b") }, 0),
-        ]
-    }
-
-    #[test]
-    fn every_command_decodes_to_itself_and_is_no_longer_than_promised() {
-        let mut longest = 0;
-        for command in samples() {
-            let mut bytes = Vec::new();
-            command.encode(&mut bytes);
-            assert_eq!(Command::decode(&bytes), Ok(command.clone()));
-            longest = longest.max(bytes.len());
-        }
-        assert_eq!(longest, Command::BYTES_MAX, "the longest reaches the limit exactly");
-    }
-
-    #[test]
-    fn cut_and_lengthened_commands_are_refused() {
-        for command in samples() {
-            let mut bytes = Vec::new();
-            command.encode(&mut bytes);
-            for len in 0..bytes.len() {
-                assert!(Command::decode(&bytes[..len]).is_err(), "{command:?} cut to {len}");
-            }
-            bytes.push(0);
-            assert_eq!(Command::decode(&bytes), Err(DecodeError::Trailing(1)));
-        }
-    }
-
-    #[test]
-    fn a_flipped_bit_gives_an_error_or_another_command_whose_bytes_these_are() {
-        for command in samples() {
-            let mut bytes = Vec::new();
-            command.encode(&mut bytes);
-            for bit in 0..bytes.len() * 8 {
-                bytes[bit / 8] ^= 1 << (bit % 8);
-                if let Ok(other) = Command::decode(&bytes) {
-                    let mut again = Vec::new();
-                    other.encode(&mut again);
-                    assert_eq!(again, bytes, "no two byte strings are one command");
-                    assert_ne!(other, command, "bit {bit}");
-                }
-                bytes[bit / 8] ^= 1 << (bit % 8);
-            }
-        }
-    }
 }

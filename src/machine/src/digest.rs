@@ -2,13 +2,13 @@
 //! hash maps and the places of the records.
 
 use palisade_types::hash::Xxh3;
-use palisade_types::{Cause, Class, LogIndex, Name, OperatorAct, TransitionKind};
+use palisade_types::{Cause, Class, LogIndex, Name, OperatorAct, TransitionKind, Value};
 
 use crate::claims::{List, State};
 use crate::describe::Happened;
 use crate::machine::Machine;
 use crate::session::Session;
-use crate::slab::{NONE, Slot};
+use crate::slab::Slot;
 
 /// Feeds fields to the hash, each with its length fixed or said.
 struct Digest(Xxh3);
@@ -26,6 +26,11 @@ impl Digest {
         let text = v.map_or("", Name::as_str);
         self.u64(text.len() as u64);
         self.0.update(text.as_bytes());
+    }
+
+    fn value(&mut self, v: &Value) {
+        self.u64(v.len() as u64);
+        self.0.update(v);
     }
 
     fn cause(&mut self, v: Cause) {
@@ -65,6 +70,7 @@ impl Digest {
                 self.cause(cause);
             }
             TransitionKind::Forced => self.u64(4),
+            TransitionKind::Downgraded => self.u64(5),
         }
     }
 }
@@ -89,6 +95,13 @@ impl Machine {
         }
         for list in [&self.wanted, &self.unwanted] {
             self.digest_list(&mut d, list);
+        }
+        d.u64(self.due.len() as u64);
+        for &slot in &self.due {
+            d.name(Some(&self.locks.records[slot].key));
+        }
+        for session in self.sessions.quarantined_after(LogIndex(0)) {
+            d.u64(session.opened.0);
         }
         for ended in self.ended.iter() {
             d.u64(ended.opened.0);
@@ -131,15 +144,22 @@ impl Machine {
         d.u64(match lock.class {
             Class::Fenced => 1,
             Class::Advisory => 2,
+            Class::Election => 3,
         });
         d.name(lock.resource.as_ref());
-        d.u64(self.transitions(slot).count() as u64);
-        for happened in self.transitions(slot) {
-            d.happened(&happened);
+        let transitions = self.transitions(slot);
+        d.u64(transitions.len() as u64);
+        for happened in &transitions {
+            d.happened(happened);
         }
-        d.u64(u64::from(lock.holder != NONE));
-        if lock.holder != NONE {
-            self.digest_claim(d, lock.holder);
+        d.u64(self.holders_of(slot).count() as u64);
+        for claim in self.holders_of(slot) {
+            let (epoch, barrier) = self.tenure_of(claim);
+            d.u64(epoch.0);
+            d.u64(barrier.0);
+            let record = &self.claims.records[claim];
+            d.u64(if record.is_shared() { self.holders.hold(record.beside).was.0 } else { 0 });
+            self.digest_claim(d, claim);
         }
         self.digest_list(d, &lock.queue);
     }
@@ -158,8 +178,18 @@ impl Machine {
         d.name(session.owner.as_ref());
         d.u64(claim.ticket.0);
         d.u64(claim.since.clock_ms);
-        d.u64(u64::from(claim.wait) << 1 | u64::from(claim.state == State::Ending));
+        d.u64(u64::from(claim.flags));
+        d.u64(match claim.state {
+            State::Queued => 0,
+            State::Held => 1,
+            State::Ending => 2,
+            State::Quarantined => 3,
+        });
         d.name(claim.resource.as_ref());
+        if let Some(candidate) = self.candidates.get(&slot) {
+            d.value(candidate.campaign());
+            d.value(candidate.value());
+        }
         if let Some(cause) = session.ended() {
             d.cause(cause);
         }

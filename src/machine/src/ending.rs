@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use palisade_types::limits::{RELEASES_PER_ENTRY, TTL_DEFAULT, TTL_MAX, TTL_MIN};
 use palisade_types::{Cause, Mutant, Name, Refusal, Reply, SessionId, SessionToken, Ticket, TransitionKind};
 
-use crate::claims::State;
+use crate::claims::{State, flag};
 use crate::ended::EndedSession;
 use crate::machine::{Applied, Effect, Machine};
 use crate::open::Open;
@@ -94,14 +94,18 @@ impl Machine {
         self.sessions.bury(slot, cause);
         self.ended.push(EndedSession { opened: session.opened, token, cause });
         if !self.mutants.has(Mutant::B22) {
-            self.withdraw_waits(slot);
+            for lock in self.withdraw_waits(slot) {
+                self.admit(at, lock, effects);
+            }
         }
-        self.let_go(at, slot, cause, release_now.min(RELEASES_PER_ENTRY), effects);
+        self.quarantine(slot, cause);
+        self.let_go(at, slot, cause, release_now, effects);
     }
 
     /// Takes a dead session out of every queue, before any key is released: one of its own keys
-    /// might be what it waits for under another ticket.
-    fn withdraw_waits(&mut self, slot: Slot) {
+    /// might be what it waits for under another ticket. Returns the keys it waited for.
+    fn withdraw_waits(&mut self, slot: Slot) -> Vec<Slot> {
+        let mut left = Vec::new();
         let open = core::mem::take(&mut self.sessions.records[slot].open);
         let mut kept = Open::default();
         kept.held = open.held;
@@ -111,13 +115,57 @@ impl Machine {
                 continue;
             }
             self.leave_queue(claim);
-            self.claims.records.remove(claim);
+            left.push(self.remove_claim(claim).lock);
         }
         self.sessions.records[slot].open = kept;
+        left
     }
 
-    /// Releases some of the keys of a session that has just ended; the rest joins the backlog.
-    fn let_go(&mut self, at: Applied, slot: Slot, cause: Cause, mut budget: u32, effects: &mut Vec<Effect>) {
+    /// Closes the keys of a dead session that asked for that, until somebody who knows says otherwise.
+    fn quarantine(&mut self, slot: Slot, cause: Cause) {
+        if !matches!(cause, Cause::Expired { .. } | Cause::Evicted { .. }) || self.mutants.has(Mutant::L3) {
+            return;
+        }
+        let Machine { sessions, claims, .. } = self;
+        let mut closed = 0;
+        for (_, claim) in sessions.records[slot].open.iter() {
+            let claim = &mut claims.records[claim];
+            if claim.state == State::Held && claim.flags & flag::QUARANTINE != 0 {
+                claim.state = State::Quarantined;
+                closed += 1;
+            }
+        }
+        if closed > 0 {
+            sessions.quarantine(slot);
+        }
+    }
+
+    /// Releases what a dead session has in quarantine: it is known to be dead.
+    pub(crate) fn release_quarantined(
+        &mut self,
+        at: Applied,
+        slot: Slot,
+        cause: Cause,
+        release_now: u32,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Machine { sessions, claims, .. } = self;
+        let session = &mut sessions.records[slot];
+        session.life = Life::Ended(cause);
+        let opened = session.opened;
+        sessions.end_quarantine(opened);
+        for (_, claim) in sessions.records[slot].open.iter() {
+            let claim = &mut claims.records[claim];
+            if claim.state == State::Quarantined {
+                claim.state = State::Held;
+            }
+        }
+        self.let_go(at, slot, cause, release_now, effects);
+    }
+
+    /// Releases some of the keys of a session that has ended, at most 50; the rest joins the backlog.
+    fn let_go(&mut self, at: Applied, slot: Slot, cause: Cause, release_now: u32, effects: &mut Vec<Effect>) {
+        let mut budget = release_now.min(RELEASES_PER_ENTRY);
         let held = |&(_, claim): &(Ticket, Slot)| self.claims.records[claim].state == State::Held;
         let keys: Vec<Slot> = self.sessions.records[slot].open.iter().filter(held).map(|c| c.1).collect();
         if self.sessions.records[slot].open.is_empty() {
@@ -129,24 +177,25 @@ impl Machine {
             lock.queue.len > 0
         };
         let (wanted, unwanted): (Vec<Slot>, Vec<Slot>) = keys.into_iter().partition(is_wanted);
-        for (claim, is_wanted) in wanted
-            .into_iter()
-            .map(|claim| (claim, true))
-            .chain(unwanted.into_iter().map(|claim| (claim, false)))
-        {
+        for claim in wanted.into_iter().chain(unwanted) {
             if budget > 0 {
                 budget -= 1;
                 self.vacate(at, claim, TransitionKind::SessionEnded(cause), effects);
-                continue;
+            } else {
+                self.put_off(claim);
             }
-            self.claims.records[claim].state = State::Ending;
-            let list = if is_wanted { &mut self.wanted } else { &mut self.unwanted };
-            self.claims.link(list, claim);
         }
     }
 
-    /// Releases keys from the backlog, at most 50, those that others wait for first.
+    /// Goes on where entries had no room: lets in waiters that may share their key, and releases keys
+    /// from the backlog, at most 50, those that others wait for first.
     pub(crate) fn sweep(&mut self, at: Applied, releases: u32, effects: &mut Vec<Effect>) {
+        while let Some(&lock) = self.due.front() {
+            self.admit(at, lock, effects);
+            if self.due.front() == Some(&lock) {
+                break;
+            }
+        }
         for _ in 0..releases.min(RELEASES_PER_ENTRY) {
             let list = if self.wanted.len > 0 { &mut self.wanted } else { &mut self.unwanted };
             let claim = list.head;

@@ -22,12 +22,16 @@ pub(crate) struct Lock {
     pub(crate) resource: Option<Name>,
     /// The last epoch granted.
     pub(crate) epoch: Epoch,
-    /// The claim that holds it; an idle key has none, and no queue either.
+    /// The claim that holds it, of several the one with the lowest epoch; an idle key has none, and no
+    /// queue either.
     pub(crate) holder: Slot,
     pub(crate) queue: List,
-    /// Of an idle key: its chunk in the order of the idle ones.
-    idle: Slot,
+    /// Of an idle key: its chunk in the order of the idle ones. Of one that is held in shared mode: its
+    /// group of holders.
+    pub(crate) beside: Slot,
     pub(crate) class: Class,
+    /// The first of its queue may enter, but the entry had no room: a sweep goes on.
+    pub(crate) is_due: bool,
 }
 
 const _: () = assert!(size_of::<Option<Lock>>() == 64);
@@ -45,6 +49,7 @@ pub(crate) struct When {
 pub(crate) struct Tenure {
     /// The session's id within the shard.
     pub(crate) session: LogIndex,
+    pub(crate) epoch: Epoch,
     pub(crate) granted: When,
     pub(crate) ended: When,
     pub(crate) how: TransitionKind,
@@ -54,7 +59,8 @@ pub(crate) struct Tenure {
 pub(crate) const TENURES_KEPT: usize = TRANSITIONS_KEPT / 2;
 
 /// A key's last tenures. A grant has an epoch one above the grant before, so each tenure has its place,
-/// and nothing else is read to write it.
+/// and nothing else is read to write it. Holders that share a key may leave in any order: of those with
+/// the same place the last to leave is kept.
 pub(crate) struct History([Option<Tenure>; TENURES_KEPT]);
 
 const _: () = assert!(size_of::<Option<History>>() == 64 * TENURES_KEPT);
@@ -64,19 +70,18 @@ fn place(epoch: Epoch) -> usize {
 }
 
 impl History {
-    /// The tenure of an epoch, if it was one of the last few to end.
+    /// The tenure of an epoch, if it is still kept.
     pub(crate) fn tenure(&self, epoch: Epoch) -> Option<&Tenure> {
-        self.0[place(epoch)].as_ref()
+        self.0[place(epoch)].as_ref().filter(|tenure| tenure.epoch == epoch)
     }
 
-    pub(crate) fn record(&mut self, epoch: Epoch, tenure: Tenure) {
-        self.0[place(epoch)] = Some(tenure);
+    pub(crate) fn record(&mut self, tenure: Tenure) {
+        self.0[place(tenure.epoch)] = Some(tenure);
     }
 
-    /// The last tenures up to this epoch, the last of them first.
-    pub(crate) fn up_to(&self, epoch: Epoch) -> impl Iterator<Item = (Epoch, &Tenure)> {
-        let epochs = (0..TENURES_KEPT as u64).map_while(move |n| Some(Epoch(epoch.0.checked_sub(n)?)));
-        epochs.map_while(|epoch| Some((epoch, self.tenure(epoch)?)))
+    /// All that are kept, in no order of time.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Tenure> {
+        self.0.iter().flatten()
     }
 }
 
@@ -128,7 +133,7 @@ impl Locks {
 
     /// Reads from an idle key's place in the order, for the sake of reading.
     pub(crate) fn look_idle(&self, lock: &Lock) -> u64 {
-        u64::from(self.idle.look(lock.idle))
+        u64::from(self.idle.look(lock.beside))
     }
 
     pub(crate) fn history(&self, slot: Slot) -> &History {
@@ -154,8 +159,9 @@ impl Locks {
             epoch: self.epoch_floor,
             holder: NONE,
             queue: List::EMPTY,
-            idle: NONE,
+            beside: NONE,
             class,
+            is_due: false,
         });
         let beside = histories.insert(History([None; TENURES_KEPT]));
         assert_eq!(beside, slot, "records and histories come and go together");
@@ -169,8 +175,8 @@ impl Locks {
     /// that has been idle for longest if there are too many now.
     pub(crate) fn make_idle(&mut self, slot: Slot) {
         let lock = &mut self.records[slot];
-        assert!(lock.holder == NONE && lock.queue.len == 0, "idle means free and not awaited");
-        lock.idle = self.idle.push(slot);
+        assert!(lock.holder == NONE && lock.queue.len == 0 && !lock.is_due, "idle is free and not awaited");
+        lock.beside = self.idle.push(slot);
         if self.idle.len() > self.idle_max {
             let oldest = self.idle.iter().next();
             self.reclaim(oldest.expect("one at least is idle"));
@@ -180,7 +186,7 @@ impl Locks {
 
     /// Takes a key out of the idle ones, to be granted.
     pub(crate) fn wake(&mut self, slot: Slot) {
-        let chunk = core::mem::replace(&mut self.records[slot].idle, NONE);
+        let chunk = core::mem::replace(&mut self.records[slot].beside, NONE);
         self.idle.remove(chunk, slot);
     }
 

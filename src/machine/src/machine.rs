@@ -1,17 +1,20 @@
 //! The machine: its parts, its one way in, and its queries.
 
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use foldhash::fast::FixedState;
 use palisade_types::{
-    Cause, Class, ClusterLimits, DecodeError, Epoch, Fence, Key, LogIndex, Mutants, Name, Refusal, Reply,
-    SessionId, SessionToken, ShardId, Ticket,
+    Cause, Class, ClusterLimits, DecodeError, Epoch, Fence, Key, LogIndex, Mode, Mutants, Name, OnDeath,
+    Refusal, Reply, SessionId, SessionToken, ShardId, Ticket, Value,
 };
 
-use crate::claims::{Claims, List, State};
-use crate::command::CommandRef;
+use crate::claims::{Claims, List, State, flag};
+use crate::command::{CommandRef, to_value};
+use crate::election::Candidate;
 use crate::ended::Ended;
-use crate::locks::{Lock, Locks, When};
+use crate::holders::Holders;
+use crate::locks::{Locks, When};
 use crate::operate::{Acts, Order};
 use crate::session::{Session, Sessions};
 use crate::slab::Slot;
@@ -90,6 +93,8 @@ pub struct SessionView<'a> {
     pub held: u32,
     /// Keys it waits for.
     pub waiting: u32,
+    /// It has ended, and keys that it held are in quarantine.
+    pub quarantined: bool,
 }
 
 /// An open claim of a live session.
@@ -114,6 +119,8 @@ pub struct Counts {
     pub claims: u64,
     /// Keys of ended sessions still to be released.
     pub backlog: u64,
+    /// Ended sessions whose keys are in quarantine.
+    pub quarantined_sessions: u64,
     /// Ends of sessions remembered.
     pub ended_sessions: u64,
 }
@@ -129,7 +136,10 @@ pub(crate) struct Wish {
     pub(crate) key: Wanted,
     pub(crate) class: Class,
     pub(crate) resource: Option<Name>,
-    pub(crate) wait: bool,
+    /// See [`flag`].
+    pub(crate) flags: u8,
+    /// Of a campaign.
+    pub(crate) value: Option<Value>,
 }
 
 /// The key that an acquire asks for.
@@ -151,6 +161,13 @@ pub struct Machine {
     pub(crate) ended: Ended,
     pub(crate) locks: Locks,
     pub(crate) claims: Claims,
+    pub(crate) holders: Holders,
+    /// By the claims of campaigns. Never iterated: the order of slots means nothing.
+    pub(crate) candidates: BTreeMap<Slot, Candidate>,
+    /// Keys whose waiters may enter as soon as an entry has room, in the order in which they are let in.
+    pub(crate) due: VecDeque<Slot>,
+    /// Waiters that this entry has let in beside other holders.
+    pub(crate) shared_grants: u32,
     /// Keys of ended sessions that somebody waits for, and those that nobody waits for.
     pub(crate) wanted: List,
     pub(crate) unwanted: List,
@@ -171,6 +188,10 @@ impl Machine {
             ended: Ended::new(limits.ended_sessions, hasher),
             locks: Locks::new(limits.idle_keys, hasher),
             claims: Claims::new(),
+            holders: Holders::new(),
+            candidates: BTreeMap::new(),
+            due: VecDeque::new(),
+            shared_grants: 0,
             wanted: List::EMPTY,
             unwanted: List::EMPTY,
             acts: Acts::default(),
@@ -192,6 +213,7 @@ impl Machine {
     ) -> Result<(), ApplyError> {
         assert!(at.index > self.applied, "commands are applied once, in order");
         self.applied = at.index;
+        self.shared_grants = 0;
         if command.is_empty() {
             return Ok(());
         }
@@ -204,18 +226,32 @@ impl Machine {
                 self.end_session(at, session, cause, release_now, effects);
             }
             CommandRef::Sweep { releases } => self.sweep(at, releases, effects),
-            CommandRef::Acquire { session, ticket, key, class, resource, wait } => {
+            CommandRef::Acquire { session, ticket, key, class, resource, mode, wait, on_death } => {
                 let (key, resource) = self.wanted(key, resource).map_err(refuse)?;
-                self.acquire(at, session, ticket, Wish { key, class, resource, wait }, effects);
+                let flags = flags(mode, wait, on_death);
+                self.acquire(at, session, ticket, Wish { key, class, resource, flags, value: None }, effects);
             }
             CommandRef::Release { session, ticket } => self.release(at, session, ticket, effects),
             CommandRef::Cancel { session, ticket, timeout } => {
-                let reply = self.cancel(session, ticket, timeout);
-                effects.push(Effect::Reply(reply));
+                self.cancel(at, session, ticket, timeout, effects);
             }
             CommandRef::Operator { by, reason, act, release_now } => {
                 let order = Order::new(by, reason, act).map_err(|e| refuse(e.into()))?;
                 self.operate(at, order, release_now, effects);
+            }
+            CommandRef::Downgrade { session, ticket, holds } => {
+                self.downgrade(at, session, ticket, holds, effects);
+            }
+            CommandRef::Campaign { session, ticket, key, value, wait } => {
+                let (key, _) = self.wanted(key, None).map_err(refuse)?;
+                let flags = flags(Mode::Exclusive, wait, OnDeath::Release);
+                let value = Some(to_value(value).map_err(refuse)?);
+                let wish = Wish { key, class: Class::Election, resource: None, flags, value };
+                self.acquire(at, session, ticket, wish, effects);
+            }
+            CommandRef::Proclaim { session, ticket, leads, value } => {
+                let value = to_value(value).map_err(refuse)?;
+                effects.push(Effect::Reply(self.proclaim(session, ticket, leads, value)));
             }
         }
         Ok(())
@@ -267,7 +303,7 @@ impl Machine {
         let claim = self.sessions.records[slot].open.find(ticket)?;
         Some(match self.claims.records[claim].state {
             State::Queued => ClaimView::Queued,
-            State::Held | State::Ending => ClaimView::Held(self.fence(claim)),
+            State::Held | State::Ending | State::Quarantined => ClaimView::Held(self.fence(claim)),
         })
     }
 
@@ -283,6 +319,12 @@ impl Machine {
         self.wanted.len as usize + self.unwanted.len as usize
     }
 
+    /// Whether there is something left that sweeps go on with: keys of ended sessions, or waiters that
+    /// may enter a shared key.
+    pub fn has_backlog(&self) -> bool {
+        self.backlog_len() > 0 || !self.due.is_empty()
+    }
+
     /// How much there is of everything.
     pub fn counts(&self) -> Counts {
         Counts {
@@ -291,6 +333,7 @@ impl Machine {
             idle_keys: u64::from(self.locks.idle_len()),
             claims: self.claims.records.len() as u64,
             backlog: self.backlog_len() as u64,
+            quarantined_sessions: self.sessions.quarantined() as u64,
             ended_sessions: self.ended.len() as u64,
         }
     }
@@ -331,13 +374,6 @@ impl Machine {
         SessionId { shard: self.shard, opened }
     }
 
-    /// What a claim that holds its key shows the resource.
-    pub(crate) fn fence(&self, claim: Slot) -> Fence {
-        let lock = &self.locks.records[self.claims.records[claim].lock];
-        assert_eq!(lock.holder, claim, "only the holder has a fence");
-        fence(lock)
-    }
-
     pub(crate) fn view<'a>(&self, session: &'a Session) -> SessionView<'a> {
         SessionView {
             session: self.id(session.opened),
@@ -347,12 +383,16 @@ impl Machine {
             incarnation: session.incarnation.as_ref(),
             held: session.open.held,
             waiting: session.waiting(),
+            quarantined: !session.is_live(),
         }
     }
 }
 
-/// The fence of a key's holder. A lone holder's epoch is the lowest among the holders, so it is the
-/// barrier too.
-pub(crate) fn fence(lock: &Lock) -> Fence {
-    Fence::new(lock.key.clone(), lock.epoch, lock.epoch).expect("a grant's epoch is in range")
+/// What a claim remembers of the way it was asked for.
+#[inline]
+fn flags(mode: Mode, wait: bool, on_death: OnDeath) -> u8 {
+    let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+    flag(wait, flag::WAIT)
+        | flag(mode == Mode::Shared, flag::SHARED)
+        | flag(on_death == OnDeath::Quarantine, flag::QUARANTINE)
 }

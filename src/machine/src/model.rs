@@ -8,9 +8,9 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use palisade_types::{
-    Cause, Class, ClusterLimits, Description, Epoch, Fence, HolderInfo, Key, LockRow, LogIndex, Name,
-    OperatorAct, OperatorRow, Outcome, Refusal, Reply, SessionId, SessionRow, SessionToken, ShardId, Ticket,
-    Transition, TransitionKind, WaiterInfo,
+    Cause, Class, ClusterLimits, Description, Epoch, Fence, HolderInfo, Key, LockRow, LogIndex, Mode, Name,
+    OnDeath, OperatorAct, OperatorRow, Outcome, Refusal, Reply, SessionId, SessionRow, SessionToken, ShardId,
+    Standing, Ticket, Transition, TransitionKind, Value, WaiterInfo,
 };
 
 use crate::{Applied, ApplyError, Command, Effect};
@@ -32,10 +32,24 @@ struct Session {
 struct Claim {
     session: SessionId,
     owner: Option<Name>,
+    incarnation: Option<Name>,
     ticket: Ticket,
     resource: Option<Name>,
+    mode: Mode,
     wait: bool,
-    since_ms: u64,
+    on_death: OnDeath,
+    /// The ticket of the exclusive claim that this one was.
+    was: Option<Ticket>,
+    /// A campaign's value, and what was proclaimed since.
+    value: Option<Value>,
+    proclaimed: Option<Value>,
+    /// When it was queued or granted.
+    since: (LogIndex, u64),
+    /// Once granted.
+    epoch: u64,
+    barrier: u64,
+    /// Once its session is dead and it is not yet released: in quarantine, or about to be released.
+    standing: Standing,
 }
 
 #[derive(Clone, Debug)]
@@ -43,10 +57,29 @@ struct Lock {
     class: Class,
     resource: Option<Name>,
     epoch: u64,
-    holder: Option<Claim>,
+    /// In the order of their epochs.
+    holders: Vec<Claim>,
     queue: Vec<Claim>,
-    /// Oldest first: revision, clock, kind, session, epoch.
-    history: Vec<(LogIndex, u64, TransitionKind, SessionId, u64)>,
+    /// Of the tenures that ended, those that are kept: of two whose epochs are alike modulo 4 the one
+    /// that ended last.
+    tenures: Vec<Tenure>,
+}
+
+#[derive(Clone, Debug)]
+struct Tenure {
+    session: SessionId,
+    epoch: u64,
+    granted: (LogIndex, u64),
+    ended: (LogIndex, u64),
+    how: TransitionKind,
+}
+
+/// A grant that a dead session left behind.
+#[derive(Clone, Debug, PartialEq)]
+struct Left {
+    key: Key,
+    epoch: u64,
+    cause: Cause,
 }
 
 /// The naive machine.
@@ -60,9 +93,15 @@ pub struct Model {
     locks: BTreeMap<Key, Lock>,
     /// Free keys, idle for longest first.
     idle: Vec<Key>,
-    /// Keys whose holder's session has ended, with the cause: first those with waiters.
-    wanted: Vec<(Key, Cause)>,
-    unwanted: Vec<(Key, Cause)>,
+    /// What ended sessions hold, with the cause: first keys with waiters.
+    wanted: Vec<Left>,
+    unwanted: Vec<Left>,
+    /// Keys whose waiters may enter as soon as there is room in an entry.
+    due: Vec<Key>,
+    /// Waiters that this entry has let in beside other holders.
+    shared_grants: u32,
+    /// Ended sessions with keys in quarantine, in the order of their ids, and their first cause.
+    quarantined: Vec<Session>,
     epoch_floor: u64,
     /// Oldest first; the clock in place of the time since.
     operators: Vec<OperatorRow>,
@@ -80,6 +119,9 @@ impl Model {
             idle: Vec::new(),
             wanted: Vec::new(),
             unwanted: Vec::new(),
+            due: Vec::new(),
+            shared_grants: 0,
+            quarantined: Vec::new(),
             epoch_floor: 0,
             operators: Vec::new(),
         }
@@ -98,6 +140,7 @@ impl Model {
         if command.is_empty() {
             return Ok(());
         }
+        self.shared_grants = 0;
         match Command::decode(command).map_err(|error| ApplyError { index: at.index, error })? {
             Command::OpenSession { token, ttl_ms, owner, incarnation } => {
                 let id = SessionId { shard: self.shard, opened: at.index };
@@ -116,34 +159,41 @@ impl Model {
                 self.end(at, session, cause, release_now, effects);
             }
             Command::Sweep { releases } => self.sweep(at, releases, effects),
-            Command::Acquire { session, ticket, key, class, resource, wait } => {
-                let owner = self.live(session).and_then(|s| s.owner.clone());
-                let claim = Claim { session, owner, ticket, resource, wait, since_ms: at.clock_ms };
+            Command::Acquire { session, ticket, key, class, resource, mode, wait, on_death } => {
+                let claim = Claim { resource, mode, wait, on_death, ..self.claim(at, session, ticket) };
                 let reply = self.acquire(at, key, class, claim);
                 effects.push(Effect::Reply(reply));
             }
+            Command::Campaign { session, ticket, key, value, wait } => {
+                let claim = Claim { value: Some(value), wait, ..self.claim(at, session, ticket) };
+                let reply = self.acquire(at, key, Class::Election, claim);
+                effects.push(Effect::Reply(reply));
+            }
             Command::Release { session, ticket } => {
-                if let Some(key) = self.held_by(session, ticket) {
-                    self.finish(session, ticket, Outcome::Released);
-                    effects.push(Effect::Reply(Reply::Finished {
-                        session,
-                        ticket,
-                        outcome: Outcome::Released,
-                    }));
-                    self.free(at, &key, TransitionKind::Released, effects);
+                if let Some((key, claim)) = self.held_by(session, ticket) {
+                    let outcome = Outcome::Released;
+                    self.finish(session, ticket, outcome);
+                    effects.push(Effect::Reply(Reply::Finished { session, ticket, outcome }));
+                    self.free(at, &key, claim.epoch, TransitionKind::Released, effects);
                 } else {
-                    let reply = self.withdraw(session, ticket, Outcome::Cancelled);
-                    effects.push(Effect::Reply(reply));
+                    self.withdraw(at, session, ticket, Outcome::Cancelled, effects);
                 }
             }
-            Command::Cancel { session, ticket, timeout } => {
-                let reply = match self.held_by(session, ticket) {
-                    Some(key) => Reply::Granted { session, ticket, fence: self.fence(&key) },
-                    None => {
-                        let outcome = if timeout { Outcome::TimedOut } else { Outcome::Cancelled };
-                        self.withdraw(session, ticket, outcome)
-                    }
-                };
+            Command::Cancel { session, ticket, timeout } => match self.held_by(session, ticket) {
+                Some((key, claim)) => {
+                    let fence = fence(&key, &claim);
+                    effects.push(Effect::Reply(Reply::Granted { session, ticket, fence }));
+                }
+                None => {
+                    let outcome = if timeout { Outcome::TimedOut } else { Outcome::Cancelled };
+                    self.withdraw(at, session, ticket, outcome, effects);
+                }
+            },
+            Command::Downgrade { session, ticket, holds } => {
+                self.downgrade(at, session, ticket, holds, effects);
+            }
+            Command::Proclaim { session, ticket, leads, value } => {
+                let reply = self.proclaim(session, ticket, leads, value);
                 effects.push(Effect::Reply(reply));
             }
             Command::Operator { by, reason, act, release_now } => {
@@ -205,10 +255,32 @@ impl Model {
         })
     }
 
-    fn held_by(&self, session: SessionId, ticket: Ticket) -> Option<Key> {
+    fn claim(&self, at: Applied, session: SessionId, ticket: Ticket) -> Claim {
+        let tags = self.live(session).map(|s| (s.owner.clone(), s.incarnation.clone()));
+        let (owner, incarnation) = tags.unwrap_or_default();
+        Claim {
+            session,
+            owner,
+            incarnation,
+            ticket,
+            resource: None,
+            mode: Mode::Exclusive,
+            wait: false,
+            on_death: OnDeath::Release,
+            was: None,
+            value: None,
+            proclaimed: None,
+            since: (at.index, at.clock_ms),
+            epoch: 0,
+            barrier: 0,
+            standing: Standing::Live,
+        }
+    }
+
+    fn held_by(&self, session: SessionId, ticket: Ticket) -> Option<(Key, Claim)> {
         self.live(session)?;
-        let holds = |c: &Claim| c.session == session && c.ticket == ticket;
-        self.locks.iter().find(|(_, l)| l.holder.as_ref().is_some_and(holds)).map(|(k, _)| k.clone())
+        let holds = |c: &&Claim| c.session == session && c.ticket == ticket;
+        self.locks.iter().find_map(|(k, l)| Some((k.clone(), l.holders.iter().find(holds)?.clone())))
     }
 
     fn awaited_by(&self, session: SessionId, ticket: Ticket) -> Option<(Key, usize)> {
@@ -216,12 +288,12 @@ impl Model {
         self.locks.iter().find_map(|(k, l)| Some((k.clone(), l.queue.iter().position(waits)?)))
     }
 
-    /// The keys a session holds and awaits, by ticket.
-    fn claims_of(&self, session: SessionId) -> Vec<(Ticket, Key)> {
+    /// The keys a session holds and awaits, by ticket, with the epochs of its grants.
+    fn claims_of(&self, session: SessionId) -> Vec<(Ticket, Key, u64)> {
         let mut all = Vec::new();
         for (key, lock) in &self.locks {
-            let claims = lock.holder.iter().chain(&lock.queue).filter(|c| c.session == session);
-            all.extend(claims.map(|c| (c.ticket, key.clone())));
+            let claims = lock.holders.iter().chain(&lock.queue).filter(|c| c.session == session);
+            all.extend(claims.map(|c| (c.ticket, key.clone(), c.epoch)));
         }
         all.sort();
         all
@@ -247,22 +319,6 @@ impl Model {
         Some(if kept { outcome } else { Outcome::Unknown })
     }
 
-    fn fence(&self, key: &Key) -> Fence {
-        let epoch = Epoch(self.locks[key].epoch);
-        Fence::new(key.clone(), epoch, epoch).expect("a granted epoch")
-    }
-
-    fn holder(&self, lock: &Lock, clock_ms: u64) -> Option<HolderInfo> {
-        let claim = lock.holder.as_ref()?;
-        Some(HolderInfo {
-            session: claim.session,
-            owner: claim.owner.clone(),
-            epoch: Epoch(lock.epoch),
-            held_ms: clock_ms.saturating_sub(claim.since_ms),
-            ending: self.live(claim.session).is_none(),
-        })
-    }
-
     fn acquire(&mut self, at: Applied, key: Key, class: Class, claim: Claim) -> Reply {
         let (session, ticket) = (claim.session, claim.ticket);
         let Some(s) = self.live(session) else { return self.gone(session) };
@@ -279,19 +335,19 @@ impl Model {
             class,
             resource: None,
             epoch: floor,
-            holder: None,
+            holders: Vec::new(),
             queue: Vec::new(),
-            history: Vec::new(),
+            tenures: Vec::new(),
         });
+        let enters = may_enter(lock, claim.mode);
         lock.queue.push(claim);
-        if lock.holder.is_none() {
+        if enters {
             self.idle.retain(|k| *k != key);
-            self.grant(at, &key);
-            return Reply::Granted { session, ticket, fence: self.fence(&key) };
+            return Reply::Granted { session, ticket, fence: self.grant(at, &key) };
         }
         let place = lock.queue.len() as u32 - 1;
         self.sort_backlog();
-        let holder = self.holder(&self.locks[&key], at.clock_ms).expect("held");
+        let holder = holder(&self.locks[&key], at.clock_ms).expect("held");
         Reply::Queued { session, ticket, place, holder: Box::new(holder) }
     }
 
@@ -311,13 +367,13 @@ impl Model {
         let same = |known: &Key, c: &Claim| {
             known == key
                 && self.locks[known].class == class
-                && (c.wait, &c.resource) == (claim.wait, &claim.resource)
+                && (c.mode, c.wait, c.on_death, c.was) == (claim.mode, claim.wait, claim.on_death, None)
+                && (&c.resource, &c.value) == (&claim.resource, &claim.value)
         };
         let mismatch = Some(Reply::Refused(Refusal::TicketMismatch { ticket }));
-        if let Some(known) = self.held_by(session, ticket) {
-            let is_same = same(&known, self.locks[&known].holder.as_ref()?);
-            return if is_same {
-                Some(Reply::Granted { session, ticket, fence: self.fence(&known) })
+        if let Some((known, held)) = self.held_by(session, ticket) {
+            return if same(&known, &held) {
+                Some(Reply::Granted { session, ticket, fence: fence(&known, &held) })
             } else {
                 mismatch
             };
@@ -327,7 +383,7 @@ impl Model {
             if !same(&known, &lock.queue[place]) {
                 return mismatch;
             }
-            let holder = Box::new(self.holder(lock, at.clock_ms)?);
+            let holder = Box::new(holder(lock, at.clock_ms)?);
             return Some(Reply::Queued { session, ticket, place: place as u32, holder });
         }
         if let Some(outcome) = Model::outcome(s, ticket) {
@@ -351,8 +407,8 @@ impl Model {
             if lock.class != class {
                 return Some(Reply::Refused(Refusal::ClassMismatch { has: lock.class }));
             }
-            if !claim.wait && lock.holder.is_some() {
-                let holder = Box::new(self.holder(lock, at.clock_ms)?);
+            if !claim.wait && !may_enter(lock, claim.mode) {
+                let holder = Box::new(holder(lock, at.clock_ms)?);
                 let waiting = lock.queue.len() as u32;
                 return Some(Reply::Denied { session, ticket, waiting, holder });
             }
@@ -362,39 +418,66 @@ impl Model {
             let limit = self.limits.keys_per_session.into();
             return Some(Reply::Refused(Refusal::SessionFull { what, limit }));
         }
-        let all: usize = self.locks.values().map(|l| l.queue.len() + usize::from(l.holder.is_some())).sum();
+        let all: usize = self.locks.values().map(|l| l.queue.len() + l.holders.len()).sum();
         if all >= self.limits.claims as usize {
             let what = "the number of keys held or awaited".to_string();
             return Some(Reply::Refused(Refusal::QuotaExceeded { what, limit: self.limits.claims.into() }));
         }
         let queue_max = self.limits.waiters_per_key;
-        if lock.is_some_and(|l| l.holder.is_some() && l.queue.len() >= queue_max as usize) {
+        if lock.is_some_and(|l| !may_enter(l, claim.mode) && l.queue.len() >= queue_max as usize) {
             let what = "the queue of this key".to_string();
             return Some(Reply::Refused(Refusal::QuotaExceeded { what, limit: queue_max.into() }));
         }
         None
     }
 
-    /// Gives a free key to the first of its queue.
-    fn grant(&mut self, at: Applied, key: &Key) {
+    /// Makes the first of a key's queue a holder.
+    fn grant(&mut self, at: Applied, key: &Key) -> Fence {
         let lock = self.locks.get_mut(key).expect("a key with a queue");
         let mut claim = lock.queue.remove(0);
-        claim.since_ms = at.clock_ms;
         lock.epoch += 1;
         lock.resource = claim.resource.clone();
-        lock.history.push((at.index, at.clock_ms, TransitionKind::Granted, claim.session, lock.epoch));
-        lock.holder = Some(claim);
+        claim.since = (at.index, at.clock_ms);
+        claim.epoch = lock.epoch;
+        claim.barrier = lock.holders.first().map_or(lock.epoch, |first| first.epoch);
+        let fence = fence(key, &claim);
+        lock.holders.push(claim);
+        fence
     }
 
-    /// Frees a key; the next in line gets it.
-    fn free(&mut self, at: Applied, key: &Key, kind: TransitionKind, effects: &mut Vec<Effect>) {
+    /// Ends the grant of a key with this epoch; who is next in line enters.
+    fn free(&mut self, at: Applied, key: &Key, epoch: u64, how: TransitionKind, effects: &mut Vec<Effect>) {
         let lock = self.locks.get_mut(key).expect("a held key");
-        let old = lock.holder.take().expect("a held key");
-        lock.history.push((at.index, at.clock_ms, kind, old.session, lock.epoch));
-        if let Some(next) = lock.queue.first() {
+        let place = lock.holders.iter().position(|c| c.epoch == epoch).expect("a grant that holds");
+        let old = lock.holders.remove(place);
+        let ended = (at.index, at.clock_ms);
+        keep(lock, Tenure { session: old.session, epoch, granted: old.since, ended, how });
+        self.admit(at, key, effects);
+    }
+
+    /// Lets in whoever may enter from the head of the queue.
+    fn admit(&mut self, at: Applied, key: &Key, effects: &mut Vec<Effect>) {
+        loop {
+            let lock = &self.locks[key];
+            let Some(next) = lock.queue.first() else { break };
+            let joins = !lock.holders.is_empty();
+            if joins && (next.mode, lock.holders[0].mode) != (Mode::Shared, Mode::Shared) {
+                break;
+            }
+            if joins && self.shared_grants == 950 {
+                if !self.due.contains(key) {
+                    self.due.push(key.clone());
+                }
+                return;
+            }
+            self.shared_grants += u32::from(joins);
             let (session, ticket) = (next.session, next.ticket);
-            self.grant(at, key);
-            effects.push(Effect::Granted { session, ticket, fence: self.fence(key) });
+            let fence = self.grant(at, key);
+            effects.push(Effect::Granted { session, ticket, fence });
+        }
+        self.due.retain(|k| k != key);
+        self.sort_backlog();
+        if !self.locks[key].holders.is_empty() {
             return;
         }
         self.idle.push(key.clone());
@@ -406,35 +489,48 @@ impl Model {
     }
 
     /// Gives up a claim that does not hold its key.
-    fn withdraw(&mut self, session: SessionId, ticket: Ticket, outcome: Outcome) -> Reply {
-        let Some(s) = self.live(session) else { return self.gone(session) };
-        if ticket.0 == 0 || ticket.0 >= 1 << 60 {
-            return bad_ticket();
-        }
-        if let Some((key, place)) = self.awaited_by(session, ticket) {
-            self.locks.get_mut(&key).expect("found").queue.remove(place);
-            self.sort_backlog();
-            self.finish(session, ticket, outcome);
-            return Reply::Finished { session, ticket, outcome };
-        }
-        if let Some(outcome) = Model::outcome(s, ticket) {
-            return Reply::Finished { session, ticket, outcome };
-        }
-        if self.ticket_weight(s, Some(ticket)) > 2_000 {
-            return tickets_full();
-        }
-        self.finish(session, ticket, Outcome::Cancelled);
-        Reply::Finished { session, ticket, outcome: Outcome::Cancelled }
+    fn withdraw(
+        &mut self,
+        at: Applied,
+        session: SessionId,
+        ticket: Ticket,
+        outcome: Outcome,
+        effects: &mut Vec<Effect>,
+    ) {
+        let reply = 'reply: {
+            let Some(s) = self.live(session) else { break 'reply self.gone(session) };
+            if ticket.0 == 0 || ticket.0 >= 1 << 60 {
+                break 'reply bad_ticket();
+            }
+            if let Some((key, place)) = self.awaited_by(session, ticket) {
+                self.locks.get_mut(&key).expect("found").queue.remove(place);
+                self.sort_backlog();
+                self.finish(session, ticket, outcome);
+                effects.push(Effect::Reply(Reply::Finished { session, ticket, outcome }));
+                return self.admit(at, &key, effects);
+            }
+            if let Some(outcome) = Model::outcome(s, ticket) {
+                break 'reply Reply::Finished { session, ticket, outcome };
+            }
+            if self.ticket_weight(s, Some(ticket)) > 2_000 {
+                break 'reply tickets_full();
+            }
+            self.finish(session, ticket, Outcome::Cancelled);
+            Reply::Finished { session, ticket, outcome: Outcome::Cancelled }
+        };
+        effects.push(Effect::Reply(reply));
     }
 
-    /// Keys of the dead that somebody waits for stand before those nobody waits for; whoever changes
-    /// sides goes to the end.
+    /// Keys of the dead that somebody waits for stand before those nobody waits for; what changes sides
+    /// goes to the end, of one key in the order of the epochs.
     fn sort_backlog(&mut self) {
-        let awaited = |key: &Key| !self.locks[key].queue.is_empty();
-        let up: Vec<_> = self.unwanted.iter().filter(|(k, _)| awaited(k)).cloned().collect();
-        let down: Vec<_> = self.wanted.iter().filter(|(k, _)| !awaited(k)).cloned().collect();
-        self.unwanted.retain(|pair| !up.contains(pair));
-        self.wanted.retain(|pair| !down.contains(pair));
+        let awaited = |left: &Left| !self.locks[&left.key].queue.is_empty();
+        let mut up: Vec<_> = self.unwanted.iter().filter(|l| awaited(l)).cloned().collect();
+        let mut down: Vec<_> = self.wanted.iter().filter(|l| !awaited(l)).cloned().collect();
+        self.unwanted.retain(|left| !up.contains(left));
+        self.wanted.retain(|left| !down.contains(left));
+        up.sort_by_key(|left| left.epoch);
+        down.sort_by_key(|left| left.epoch);
         self.wanted.extend(up);
         self.unwanted.extend(down);
     }
@@ -457,23 +553,143 @@ impl Model {
         if self.ended.len() > self.limits.ended_sessions as usize {
             self.ended.remove(0);
         }
-        for (ticket, _) in self.claims_of(session) {
+        let mut left = Vec::new();
+        for (ticket, ..) in self.claims_of(session) {
             if let Some((key, place)) = self.awaited_by(session, ticket) {
                 self.locks.get_mut(&key).expect("found").queue.remove(place);
                 self.sort_backlog();
+                left.push(key);
             }
         }
+        for key in left {
+            self.admit(at, &key, effects);
+        }
+        let closes = matches!(cause, Cause::Expired { .. } | Cause::Evicted { .. });
+        let mut is_closed = false;
+        for claim in self.locks.values_mut().flat_map(|l| &mut l.holders).filter(|c| c.session == session) {
+            if closes && claim.on_death == OnDeath::Quarantine {
+                claim.standing = Standing::Quarantined;
+                is_closed = true;
+            }
+        }
+        if is_closed {
+            self.quarantined.push(dead);
+            self.quarantined.sort_by_key(|s| s.id);
+        }
+        self.let_go(at, session, cause, now, effects);
+    }
+
+    /// Frees what a dead session holds, but what is in quarantine or waits for a sweep already.
+    fn let_go(&mut self, at: Applied, session: SessionId, cause: Cause, now: u32, effects: &mut Vec<Effect>) {
         let mut keys = self.claims_of(session);
-        keys.sort_by_key(|(ticket, key)| (self.locks[key].queue.is_empty(), *ticket));
-        for (i, (_, key)) in keys.into_iter().enumerate() {
+        keys.retain(|(_, key, epoch)| {
+            let mut holders = self.locks[key].holders.iter();
+            holders.any(|c| c.epoch == *epoch && c.standing == Standing::Live)
+        });
+        keys.sort_by_key(|(ticket, key, _)| (self.locks[key].queue.is_empty(), *ticket));
+        for (i, (_, key, epoch)) in keys.into_iter().enumerate() {
             if i < now.min(50) as usize {
-                self.free(at, &key, TransitionKind::SessionEnded(cause), effects);
-            } else if self.locks[&key].queue.is_empty() {
-                self.unwanted.push((key, cause));
-            } else {
-                self.wanted.push((key, cause));
+                self.free(at, &key, epoch, TransitionKind::SessionEnded(cause), effects);
+                continue;
             }
+            let lock = self.locks.get_mut(&key).expect("a held key");
+            lock.holders.iter_mut().filter(|c| c.epoch == epoch).for_each(|c| c.standing = Standing::Ending);
+            let list = if lock.queue.is_empty() { &mut self.unwanted } else { &mut self.wanted };
+            list.push(Left { key, epoch, cause });
         }
+    }
+
+    fn downgrade(
+        &mut self,
+        at: Applied,
+        session: SessionId,
+        ticket: Ticket,
+        holds: Ticket,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some((key, claim)) = self.held_by(session, ticket)
+            && claim.was == Some(holds)
+        {
+            let fence = fence(&key, &claim);
+            return effects.push(Effect::Reply(Reply::Granted { session, ticket, fence }));
+        }
+        if let Some(reply) = self.not_new(session, ticket) {
+            return effects.push(Effect::Reply(reply));
+        }
+        let bad = |reason: &str| Refusal::BadRequest { reason: reason.to_string() };
+        let held = self.held_claim(session, holds).and_then(|(key, claim)| {
+            if claim.mode == Mode::Shared {
+                return Err(bad("the claim is shared already"));
+            }
+            if self.locks[&key].class == Class::Election {
+                return Err(bad("an election has one leader"));
+            }
+            Ok((key, claim))
+        });
+        let (key, claim) = match held {
+            Ok(held) => held,
+            Err(refusal) => {
+                self.finish(session, ticket, Outcome::Refused);
+                return effects.push(Effect::Reply(Reply::Refused(refusal)));
+            }
+        };
+        self.finish(session, holds, Outcome::Downgraded);
+        let lock = self.locks.get_mut(&key).expect("held");
+        lock.holders.clear();
+        let (granted, ended, how) = (claim.since, (at.index, at.clock_ms), TransitionKind::Downgraded);
+        keep(lock, Tenure { session, epoch: claim.epoch, granted, ended, how });
+        lock.queue.insert(0, Claim { ticket, mode: Mode::Shared, was: Some(holds), ..claim });
+        let fence = self.grant(at, &key);
+        effects.push(Effect::Reply(Reply::Granted { session, ticket, fence }));
+        self.admit(at, &key, effects);
+    }
+
+    fn proclaim(&mut self, session: SessionId, ticket: Ticket, leads: Ticket, value: Value) -> Reply {
+        if let Some(reply) = self.not_new(session, ticket) {
+            return reply;
+        }
+        let refusal = match self.held_claim(session, leads) {
+            Err(refusal) => refusal,
+            Ok((key, _)) => {
+                let lock = self.locks.get_mut(&key).expect("held");
+                if lock.class == Class::Election {
+                    lock.holders[0].proclaimed = Some(value);
+                    self.finish(session, ticket, Outcome::Done);
+                    return Reply::Finished { session, ticket, outcome: Outcome::Done };
+                }
+                Refusal::ClassMismatch { has: lock.class }
+            }
+        };
+        self.finish(session, ticket, Outcome::Refused);
+        Reply::Refused(refusal)
+    }
+
+    fn held_claim(&self, session: SessionId, ticket: Ticket) -> Result<(Key, Claim), Refusal> {
+        if let Some(held) = self.held_by(session, ticket) {
+            return Ok(held);
+        }
+        if self.awaited_by(session, ticket).is_some() {
+            return Err(Refusal::BadRequest { reason: "the claim of that ticket still waits".to_string() });
+        }
+        match self.live(session).and_then(|s| Model::outcome(s, ticket)) {
+            Some(outcome) => Err(Refusal::TicketFinished { ticket, outcome }),
+            None => Err(Refusal::BadRequest { reason: "no claim has that ticket".to_string() }),
+        }
+    }
+
+    /// The answer to a command whose ticket must be new and is not.
+    fn not_new(&self, session: SessionId, ticket: Ticket) -> Option<Reply> {
+        let Some(s) = self.live(session) else { return Some(self.gone(session)) };
+        if ticket.0 == 0 || ticket.0 >= 1 << 60 {
+            return Some(bad_ticket());
+        }
+        if self.held_by(session, ticket).is_some() || self.awaited_by(session, ticket).is_some() {
+            return Some(Reply::Refused(Refusal::TicketMismatch { ticket }));
+        }
+        if let Some(outcome) = Model::outcome(s, ticket) {
+            return Some(Reply::Refused(Refusal::TicketFinished { ticket, outcome }));
+        }
+        (self.ticket_weight(s, None) + 1 > 2_000).then(tickets_full)
     }
 
     fn operate(
@@ -495,6 +711,25 @@ impl Model {
                     self.bury(at, place, cause, now, effects);
                     return Ok(action);
                 }
+                let is_report = matches!(act, OperatorAct::ReportDead { .. });
+                if is_report && let Some(place) = self.quarantined.iter().position(|s| s.id == session) {
+                    self.quarantined.remove(place);
+                    let holders = self.locks.values_mut().flat_map(|l| &mut l.holders);
+                    for claim in holders.filter(|c| c.session == session) {
+                        if claim.standing == Standing::Quarantined {
+                            claim.standing = Standing::Live;
+                        }
+                    }
+                    let cause = Cause::ReportedDead { action };
+                    self.wanted.iter_mut().chain(&mut self.unwanted).for_each(|left| {
+                        let mut holders = self.locks[&left.key].holders.iter();
+                        if holders.any(|c| c.epoch == left.epoch && c.session == session) {
+                            left.cause = cause;
+                        }
+                    });
+                    self.let_go(at, session, cause, now, effects);
+                    return Ok(action);
+                }
                 match self.ended(session) {
                     Some(Cause::ReportedDead { action } | Cause::Evicted { action }) => Ok(action),
                     Some(cause) => Err(Refusal::SessionEnded { session, cause }),
@@ -505,26 +740,30 @@ impl Model {
                 let last = Epoch(self.locks.get(key).map_or(self.epoch_floor, |lock| lock.epoch));
                 let refusal = Refusal::NotHeld { asked: *epoch, last };
                 let Some(lock) = self.locks.get(key) else { return Err(refusal) };
-                let Some(holder) = lock.holder.clone().filter(|_| last == *epoch) else {
-                    let forced = lock
-                        .history
-                        .iter()
-                        .find(|h| h.2 == TransitionKind::Forced && h.4 == epoch.0 && last.0 - epoch.0 < 4);
-                    return forced.map(|h| h.0).ok_or(refusal);
+                let holders = lock.holders.clone();
+                let Some(holder) = holders.iter().find(|c| c.epoch == epoch.0) else {
+                    let forced = |t: &&Tenure| t.how == TransitionKind::Forced && t.epoch == epoch.0;
+                    return lock.tenures.iter().find(forced).map(|t| t.ended.0).ok_or(refusal);
                 };
                 if self.live(holder.session).is_some() {
                     let (session, ticket) = (holder.session, holder.ticket);
                     self.finish(session, ticket, Outcome::Forced);
                     effects.push(Effect::Forced { session, ticket });
                 }
-                self.wanted.retain(|(k, _)| k != key);
-                self.unwanted.retain(|(k, _)| k != key);
-                self.free(at, key, TransitionKind::Forced, effects);
+                self.wanted.retain(|left| (&left.key, left.epoch) != (key, epoch.0));
+                self.unwanted.retain(|left| (&left.key, left.epoch) != (key, epoch.0));
+                self.free(at, key, epoch.0, TransitionKind::Forced, effects);
+                let closed = |s: &Session| {
+                    let mut holders = self.locks.values().flat_map(|l| &l.holders);
+                    holders.any(|c| c.session == s.id && c.standing == Standing::Quarantined)
+                };
+                let kept = self.quarantined.iter().filter(|s| closed(s)).cloned().collect();
+                self.quarantined = kept;
                 Ok(action)
             }
             OperatorAct::Retire { key } => {
                 let Some(lock) = self.locks.get(key) else { return Ok(action) };
-                if lock.holder.is_some() {
+                if !lock.holders.is_empty() {
                     return Err(Refusal::InUse);
                 }
                 self.epoch_floor = self.epoch_floor.max(lock.epoch);
@@ -536,13 +775,19 @@ impl Model {
     }
 
     fn sweep(&mut self, at: Applied, releases: u32, effects: &mut Vec<Effect>) {
+        for key in self.due.clone() {
+            self.admit(at, &key, effects);
+            if self.due.contains(&key) {
+                break;
+            }
+        }
         for _ in 0..releases.min(50) {
             let list = if self.wanted.is_empty() { &mut self.unwanted } else { &mut self.wanted };
             if list.is_empty() {
                 return;
             }
-            let (key, cause) = list.remove(0);
-            self.free(at, &key, TransitionKind::SessionEnded(cause), effects);
+            let Left { key, epoch, cause } = list.remove(0);
+            self.free(at, &key, epoch, TransitionKind::SessionEnded(cause), effects);
         }
     }
 
@@ -569,7 +814,9 @@ impl Model {
             class: None,
             resource: None,
             epoch: Epoch(self.epoch_floor),
-            holder: None,
+            holding: 0,
+            holders: Vec::new(),
+            value: None,
             waiting: 0,
             waiters: Vec::new(),
             transitions: Vec::new(),
@@ -578,20 +825,33 @@ impl Model {
         description.class = Some(lock.class);
         description.resource = lock.resource.clone();
         description.epoch = Epoch(lock.epoch);
-        description.holder = self.holder(lock, clock_ms);
+        description.holding = lock.holders.len() as u32;
+        description.holders = lock.holders.iter().take(100).map(|claim| info(claim, clock_ms)).collect();
+        let leader = lock.holders.first();
+        description.value = leader.and_then(|c| c.proclaimed.clone().or(c.value.clone()));
         description.waiting = lock.queue.len() as u32;
         for claim in lock.queue.iter().take(100) {
-            let waited_ms = clock_ms.saturating_sub(claim.since_ms);
             description.waiters.push(WaiterInfo {
                 session: claim.session,
                 owner: claim.owner.clone(),
-                waited_ms,
+                mode: claim.mode,
+                waited_ms: clock_ms.saturating_sub(claim.since.1),
             });
         }
-        for &(revision, then_ms, kind, session, epoch) in lock.history.iter().rev().take(8) {
-            let ago_ms = clock_ms.saturating_sub(then_ms);
-            description.transitions.push(Transition { revision, kind, session, epoch: Epoch(epoch), ago_ms });
+        let mut transitions = Vec::new();
+        let mut add = |when: (LogIndex, u64), kind, session, epoch| {
+            let ago_ms = clock_ms.saturating_sub(when.1);
+            transitions.push(Transition { revision: when.0, kind, session, epoch: Epoch(epoch), ago_ms });
+        };
+        for claim in &lock.holders {
+            add(claim.since, TransitionKind::Granted, claim.session, claim.epoch);
         }
+        for tenure in &lock.tenures {
+            add(tenure.granted, TransitionKind::Granted, tenure.session, tenure.epoch);
+            add(tenure.ended, tenure.how, tenure.session, tenure.epoch);
+        }
+        transitions.sort_by_key(|t| (t.revision, t.epoch));
+        description.transitions = transitions.into_iter().rev().take(8).collect();
         description
     }
 
@@ -604,7 +864,8 @@ impl Model {
                     key: key.clone(),
                     class: lock.class,
                     epoch: Epoch(lock.epoch),
-                    holder: self.holder(lock, clock_ms),
+                    holding: lock.holders.len() as u32,
+                    holder: holder(lock, clock_ms),
                     waiting: lock.queue.len() as u32,
                 });
             }
@@ -618,23 +879,57 @@ impl Model {
     /// See `Machine::list_sessions`.
     pub fn list_sessions(&self, after: Option<SessionId>, rows: u32) -> (Vec<SessionRow>, bool) {
         let mut all: Vec<SessionRow> = Vec::new();
-        for s in self.sessions.iter().filter(|s| after.is_none_or(|after| s.id > after)) {
-            let holds = |l: &&Lock| l.holder.as_ref().is_some_and(|c| c.session == s.id);
-            let held = self.locks.values().filter(holds).count() as u32;
+        let both = self.sessions.iter().map(|s| (s, false)).chain(self.quarantined.iter().map(|s| (s, true)));
+        for (s, quarantined) in both.filter(|(s, _)| after.is_none_or(|after| s.id > after)) {
+            let holders = self.locks.values().flat_map(|l| &l.holders);
+            let held = holders.filter(|c| c.session == s.id).count() as u32;
             all.push(SessionRow {
                 session: s.id,
                 owner: s.owner.clone(),
                 incarnation: s.incarnation.clone(),
-                ttl_ms: s.ttl_ms,
+                ttl_ms: if quarantined { 0 } else { s.ttl_ms },
                 held,
                 waiting: self.claims_of(s.id).len() as u32 - held,
+                quarantined,
             });
         }
+        all.sort_by_key(|row| row.session);
         let rows = rows.min(1_000) as usize;
         let more = all.len() > rows;
         all.truncate(rows);
         (all, more)
     }
+}
+
+/// Whether a claim that comes now is granted at once.
+fn may_enter(lock: &Lock, mode: Mode) -> bool {
+    let joins = lock.queue.is_empty() && mode == Mode::Shared;
+    lock.holders.first().is_none_or(|holder| joins && holder.mode == Mode::Shared)
+}
+
+fn fence(key: &Key, claim: &Claim) -> Fence {
+    Fence::new(key.clone(), Epoch(claim.epoch), Epoch(claim.barrier)).expect("a granted epoch")
+}
+
+fn info(claim: &Claim, clock_ms: u64) -> HolderInfo {
+    HolderInfo {
+        session: claim.session,
+        owner: claim.owner.clone(),
+        incarnation: claim.incarnation.clone(),
+        epoch: Epoch(claim.epoch),
+        mode: claim.mode,
+        held_ms: clock_ms.saturating_sub(claim.since.1),
+        standing: claim.standing,
+    }
+}
+
+fn holder(lock: &Lock, clock_ms: u64) -> Option<HolderInfo> {
+    lock.holders.first().map(|claim| info(claim, clock_ms))
+}
+
+fn keep(lock: &mut Lock, tenure: Tenure) {
+    lock.tenures.retain(|kept| kept.epoch % 4 != tenure.epoch % 4);
+    lock.tenures.push(tenure);
 }
 
 fn bad_ticket() -> Reply {

@@ -10,7 +10,6 @@ use palisade_types::{
 };
 
 use crate::claims::State;
-use crate::locks::TENURES_KEPT;
 use crate::machine::{Applied, Effect, Machine};
 use crate::slab::{NONE, Slot};
 
@@ -96,6 +95,14 @@ impl Machine {
             self.end_live(at, slot, cause, release_now, effects);
             return Ok(at.index);
         }
+        let is_report = matches!(cause, Cause::ReportedDead { .. });
+        if is_report
+            && session.shard == self.shard
+            && let Some(slot) = self.sessions.find_quarantined(session.opened)
+        {
+            self.release_quarantined(at, slot, cause, release_now, effects);
+            return Ok(at.index);
+        }
         match self.ended(session) {
             Some(Cause::ReportedDead { action } | Cause::Evicted { action }) => Ok(action),
             _ => Err(self.gone(session)),
@@ -113,36 +120,58 @@ impl Machine {
         let Some(slot) = self.locks.find(key.as_bytes()) else {
             return Err(Refusal::NotHeld { asked: epoch, last: self.locks.epoch_floor });
         };
-        let lock = &self.locks.records[slot];
-        let meant = lock.epoch == epoch || self.mutants.has(Mutant::O1);
-        if lock.holder == NONE || !meant {
+        let Some(claim) = self.holder_at(slot, epoch) else {
             return self.forced_before(slot, epoch);
-        }
-        let (claim, awaited) = (lock.holder, lock.queue.len > 0);
+        };
         let record = &self.claims.records[claim];
-        if record.state == State::Ending {
-            let list = if awaited { &mut self.wanted } else { &mut self.unwanted };
-            self.claims.unlink(list, claim);
-        } else {
-            let (owner, ticket) = (record.session, record.ticket);
-            let session = self.id(self.sessions.records[owner].opened);
-            self.sessions.records[owner].tickets.finish(ticket, Outcome::Forced);
-            effects.push(Effect::Forced { session, ticket });
+        let (owner, ticket) = (record.session, record.ticket);
+        match record.state {
+            State::Ending => {
+                let awaited = self.locks.records[slot].queue.len > 0;
+                let list = if awaited { &mut self.wanted } else { &mut self.unwanted };
+                self.claims.unlink(list, claim);
+            }
+            State::Quarantined => self.leave_quarantine(owner, claim),
+            State::Held | State::Queued => {
+                let session = self.id(self.sessions.records[owner].opened);
+                self.sessions.records[owner].tickets.finish(ticket, Outcome::Forced);
+                effects.push(Effect::Forced { session, ticket });
+            }
         }
         self.vacate(at, claim, TransitionKind::Forced, effects);
         Ok(at.index)
     }
 
+    /// The claim that holds a key under this epoch.
+    fn holder_at(&self, slot: Slot, epoch: Epoch) -> Option<Slot> {
+        let lock = &self.locks.records[slot];
+        if lock.holder == NONE {
+            return None;
+        }
+        if self.mutants.has(Mutant::O1) {
+            return Some(lock.holder);
+        }
+        if !self.claims.records[lock.holder].is_shared() {
+            return (lock.epoch == epoch).then_some(lock.holder);
+        }
+        self.holders.iter(lock.beside).find(|hold| hold.epoch == epoch).map(|hold| hold.claim)
+    }
+
+    /// One claim of a dead session is no longer in quarantine; perhaps it was the last.
+    fn leave_quarantine(&mut self, owner: Slot, claim: Slot) {
+        self.claims.records[claim].state = State::Held;
+        let session = &self.sessions.records[owner];
+        let opened = session.opened;
+        let is_closed = |(_, claim): (_, Slot)| self.claims.records[claim].state == State::Quarantined;
+        if !session.open.iter().any(is_closed) {
+            self.sessions.end_quarantine(opened);
+        }
+    }
+
     /// The answer about a grant that does not hold its key: it may be gone because it was forced to.
     fn forced_before(&self, slot: Slot, epoch: Epoch) -> Result<LogIndex, Refusal> {
         let lock = &self.locks.records[slot];
-        let is_held = u64::from(lock.holder != NONE);
-        let recent = lock
-            .epoch
-            .0
-            .checked_sub(epoch.0)
-            .is_some_and(|age| (is_held..TENURES_KEPT as u64).contains(&age));
-        let tenure = self.locks.history(slot).tenure(epoch).filter(|_| recent);
+        let tenure = self.locks.history(slot).tenure(epoch);
         match tenure.filter(|tenure| tenure.how == TransitionKind::Forced) {
             Some(tenure) => Ok(tenure.ended.revision),
             None => Err(Refusal::NotHeld { asked: epoch, last: lock.epoch }),

@@ -7,9 +7,8 @@ use palisade_types::{Outcome, Reply, SessionId, Ticket, TransitionKind};
 
 use crate::acquire::{bad_ticket, tickets_full};
 use crate::claims::State;
-use crate::locks::Tenure;
 use crate::machine::{Applied, Effect, Machine};
-use crate::slab::{NONE, Slot};
+use crate::slab::Slot;
 
 impl Machine {
     /// Gives a claim up, whether it holds or waits. Repeating it repeats how the ticket was finished.
@@ -26,8 +25,7 @@ impl Machine {
         };
         let (owner, claim) = open;
         if self.claims.records[claim].state == State::Queued {
-            let reply = self.withdraw(session, owner, claim, Outcome::Cancelled);
-            return effects.push(Effect::Reply(reply));
+            return self.withdraw(at, owner, claim, Outcome::Cancelled, effects);
         }
         self.sessions.records[owner].tickets.finish(ticket, Outcome::Released);
         let outcome = Outcome::Released;
@@ -36,16 +34,24 @@ impl Machine {
     }
 
     /// Gives a claim up unless it holds: if the grant came first, the answer is the grant.
-    pub(crate) fn cancel(&mut self, session: SessionId, ticket: Ticket, timeout: bool) -> Reply {
+    pub(crate) fn cancel(
+        &mut self,
+        at: Applied,
+        session: SessionId,
+        ticket: Ticket,
+        timeout: bool,
+        effects: &mut Vec<Effect>,
+    ) {
         let (owner, claim) = match self.open_claim(session, ticket) {
             Ok(open) => open,
-            Err(reply) => return reply,
+            Err(reply) => return effects.push(Effect::Reply(reply)),
         };
         if self.claims.records[claim].state != State::Queued {
-            return Reply::Granted { session, ticket, fence: self.fence(claim) };
+            let fence = self.fence(claim);
+            return effects.push(Effect::Reply(Reply::Granted { session, ticket, fence }));
         }
         let outcome = if timeout { Outcome::TimedOut } else { Outcome::Cancelled };
-        self.withdraw(session, owner, claim, outcome)
+        self.withdraw(at, owner, claim, outcome, effects);
     }
 
     /// The open claim of a ticket, or the answer to whoever gives up a ticket that is not open. One
@@ -71,60 +77,35 @@ impl Machine {
         Err(Reply::Finished { session, ticket, outcome: Outcome::Cancelled })
     }
 
-    /// Takes a waiting claim of a live session out of its queue.
-    fn withdraw(&mut self, session: SessionId, owner: Slot, claim: Slot, outcome: Outcome) -> Reply {
-        let ticket = self.claims.records[claim].ticket;
+    /// Takes a waiting claim of a live session out of its queue. Those behind it may have waited for it
+    /// only.
+    fn withdraw(
+        &mut self,
+        at: Applied,
+        owner: Slot,
+        claim: Slot,
+        outcome: Outcome,
+        effects: &mut Vec<Effect>,
+    ) {
+        let (ticket, lock) = (self.claims.records[claim].ticket, self.claims.records[claim].lock);
         self.leave_queue(claim);
-        self.claims.records.remove(claim);
+        self.remove_claim(claim);
         let record = &mut self.sessions.records[owner];
         record.open.remove(ticket);
         record.tickets.finish(ticket, outcome);
-        Reply::Finished { session, ticket, outcome }
+        let session = self.id(self.sessions.records[owner].opened);
+        effects.push(Effect::Reply(Reply::Finished { session, ticket, outcome }));
+        self.admit(at, lock, effects);
     }
 
-    /// Takes a claim out of its key's queue. A key in the backlog that nobody waits for any more
-    /// goes behind those that somebody waits for.
+    /// Takes a claim out of its key's queue. What the dead hold of a key that nobody waits for any more
+    /// goes behind what somebody waits for.
     pub(crate) fn leave_queue(&mut self, claim: Slot) {
-        let Machine { claims, locks, wanted, unwanted, .. } = self;
-        let lock = &mut locks.records[claims.records[claim].lock];
-        claims.dequeue(&mut lock.queue, claim);
-        if lock.queue.len == 0 && claims.records[lock.holder].state == State::Ending {
-            claims.unlink(wanted, lock.holder);
-            claims.link(unwanted, lock.holder);
+        let lock = self.claims.records[claim].lock;
+        let queue = &mut self.locks.records[lock].queue;
+        self.claims.dequeue(queue, claim);
+        if queue.len == 0 {
+            self.sort_backlog(lock);
         }
-    }
-
-    /// Ends the claim that holds a key, and grants the key to the next in line in the same step.
-    /// The claim is on no list; its ticket has been dealt with.
-    pub(crate) fn vacate(
-        &mut self,
-        at: Applied,
-        claim: Slot,
-        how: TransitionKind,
-        effects: &mut Vec<Effect>,
-    ) {
-        let ended = self.claims.records.remove(claim);
-        let owner = &mut self.sessions.records[ended.session];
-        owner.open.remove(ended.ticket);
-        owner.open.held -= 1;
-        let session = owner.opened;
-        if !owner.is_live() && owner.open.is_empty() {
-            self.sessions.records.remove(ended.session);
-        }
-        let lock = &mut self.locks.records[ended.lock];
-        assert_eq!(lock.holder, claim, "only a holder vacates");
-        lock.holder = NONE;
-        let (epoch, next) = (lock.epoch, lock.queue.head);
-        let tenure = Tenure { session, granted: ended.since, ended: at.when(), how };
-        self.locks.history_mut(ended.lock).record(epoch, tenure);
-        if next == NONE {
-            self.locks.make_idle(ended.lock);
-            return;
-        }
-        self.claims.dequeue(&mut self.locks.records[ended.lock].queue, next);
-        let fence = self.grant(at, ended.lock, next);
-        let record = &self.claims.records[next];
-        let session = self.id(self.sessions.records[record.session].opened);
-        effects.push(Effect::Granted { session, ticket: record.ticket, fence });
     }
 }

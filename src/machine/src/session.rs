@@ -66,6 +66,8 @@ pub(crate) struct Sessions {
     by_token: HashTable<Slot>,
     /// The live ones in order. Changes only when one opens or ends.
     order: BTreeMap<LogIndex, Slot>,
+    /// Those that have ended with keys in quarantine, in order.
+    quarantined: BTreeMap<LogIndex, Slot>,
     hasher: FixedState,
 }
 
@@ -76,6 +78,7 @@ impl Sessions {
             by_id: HashTable::new(),
             by_token: HashTable::new(),
             order: BTreeMap::new(),
+            quarantined: BTreeMap::new(),
             hasher,
         }
     }
@@ -102,7 +105,7 @@ impl Sessions {
     }
 
     pub(crate) fn insert(&mut self, session: Session) -> Slot {
-        let Sessions { records, by_id, by_token, order, hasher } = self;
+        let Sessions { records, by_id, by_token, order, hasher, .. } = self;
         let (opened, token) = (session.opened, session.token);
         let slot = records.insert(session);
         by_id.insert_unique(hasher.hash_one(opened.0), slot, |&s| hasher.hash_one(records[s].opened.0));
@@ -114,7 +117,7 @@ impl Sessions {
 
     /// Takes a session out of the live set; its record stays.
     pub(crate) fn bury(&mut self, slot: Slot, cause: Cause) {
-        let Sessions { records, by_id, by_token, order, hasher } = self;
+        let Sessions { records, by_id, by_token, order, hasher, .. } = self;
         let session = &mut records[slot];
         assert!(session.is_live(), "a session ends once");
         session.life = Life::Ended(cause);
@@ -132,7 +135,37 @@ impl Sessions {
         self.order.range(after.next()..).map(|(_, &slot)| &self.records[slot])
     }
 
+    /// How many have ended with keys in quarantine.
+    pub(crate) fn quarantined(&self) -> usize {
+        self.quarantined.len()
+    }
+
+    pub(crate) fn find_quarantined(&self, opened: LogIndex) -> Option<Slot> {
+        self.quarantined.get(&opened).copied()
+    }
+
+    /// A session has ended, and keys that it held stay closed.
+    pub(crate) fn quarantine(&mut self, slot: Slot) {
+        let session = &self.records[slot];
+        assert!(!session.is_live(), "only the dead have keys in quarantine");
+        self.quarantined.insert(session.opened, slot);
+    }
+
+    /// No key of a session is in quarantine any more.
+    pub(crate) fn end_quarantine(&mut self, opened: LogIndex) {
+        self.quarantined.remove(&opened);
+    }
+
+    /// Those with keys in quarantine from behind an id, in order.
+    pub(crate) fn quarantined_after(&self, after: LogIndex) -> impl Iterator<Item = &Session> {
+        self.quarantined.range(after.next()..).map(|(_, &slot)| &self.records[slot])
+    }
+
     pub(crate) fn check(&self) {
+        for (&opened, &slot) in &self.quarantined {
+            let session = &self.records[slot];
+            assert!(!session.is_live() && session.opened == opened && !session.open.is_empty());
+        }
         let live = self.records.iter().filter(|(_, s)| s.is_live()).count();
         assert!(live == self.order.len() && live == self.by_id.len() && live == self.by_token.len());
         for (&opened, &slot) in &self.order {

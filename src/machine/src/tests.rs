@@ -4,18 +4,22 @@
 use alloc::vec::Vec;
 
 use palisade_types::{
-    Cause, Class, ClusterLimits, Description, Fence, Key, LogIndex, Mutants, Name, Outcome, Refusal, Reply,
-    SessionId, SessionToken, ShardId, Ticket,
+    Cause, Class, ClusterLimits, Description, Fence, Key, LogIndex, Mode, Mutants, Name, OnDeath, Outcome,
+    Refusal, Reply, SessionId, SessionToken, ShardId, Standing, Ticket,
 };
 
 use crate::model::Model;
 use crate::{Applied, Command, Effect, Machine};
 
+mod command;
+mod elections;
 mod ends;
 mod limits;
 mod locks;
 mod operators;
+mod quarantine;
 mod random;
+mod shared;
 mod tickets;
 
 const SHARD: ShardId = ShardId(4);
@@ -33,8 +37,13 @@ pub(crate) fn name(text: &str) -> Name {
 }
 
 pub(crate) fn acquire(session: SessionId, ticket: u64, key: &str, wait: bool) -> Command {
-    let (ticket, key) = (Ticket(ticket), name(key));
-    Command::Acquire { session, ticket, key, class: Class::Advisory, resource: None, wait }
+    acquire_as(session, ticket, key, Mode::Exclusive, wait)
+}
+
+pub(crate) fn acquire_as(session: SessionId, ticket: u64, key: &str, mode: Mode, wait: bool) -> Command {
+    let (ticket, key, class) = (Ticket(ticket), name(key), Class::Advisory);
+    let on_death = OnDeath::Release;
+    Command::Acquire { session, ticket, key, class, resource: None, mode, wait, on_death }
 }
 
 impl World {
@@ -166,7 +175,7 @@ impl World {
     }
 
     pub(crate) fn holder(&self, key: &str) -> Option<SessionId> {
-        self.describe(key).holder.map(|h| h.session)
+        self.describe(key).holders.first().map(|h| h.session)
     }
 }
 

@@ -18,6 +18,7 @@ pub mod operator;
 pub mod random;
 pub mod reply;
 pub mod time;
+pub mod value;
 
 pub use block::{Block, BlockBuilder, BlockError};
 pub use codec::{DecodeError, Reader, Writer};
@@ -33,7 +34,8 @@ pub use name::{Key, Name, NameError};
 pub use operator::{ActRef, OperatorAct, OperatorRow};
 pub use random::Rng;
 pub use reply::{
-    Cause, Class, Description, HolderInfo, LockRow, Outcome, Refusal, Reply, SessionRow, Transition,
-    TransitionKind, WaiterInfo,
+    Cause, Class, Description, HolderInfo, LockRow, Mode, OnDeath, Outcome, Refusal, Reply, SessionRow,
+    Standing, Transition, TransitionKind, WaiterInfo,
 };
 pub use time::Time;
+pub use value::{Value, ValueError};

@@ -18,6 +18,9 @@ pub const OUTCOMES_KEPT: usize = 256;
 pub const TICKET_RANGES_MAX: usize = 2_000;
 /// The most keys one entry releases when a session ends.
 pub const RELEASES_PER_ENTRY: u32 = 50;
+/// The most waiters one entry lets in beside others that hold their keys. With the at most 50 that it
+/// gives a key that nobody holds, an entry makes at most 1,000 grants.
+pub const SHARED_GRANTS_PER_ENTRY: u32 = 950;
 /// The most rows of a page of a listing.
 pub const PAGE_ROWS_MAX: u32 = 1_000;
 /// The most waiters `describe` lists.

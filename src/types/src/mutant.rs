@@ -31,11 +31,21 @@ pub enum Mutant {
     O1 = 33,
     /// A retired key starts again at the epoch it had.
     O2 = 34,
+    /// A shared grant shuts out the holders it joins.
+    L1 = 48,
+    /// A downgrade keeps its epoch: exclusive writes still under way stay admitted.
+    L2 = 49,
+    /// A key is freed although its holder, which expired, asked for quarantine.
+    L3 = 50,
+    /// A shared claim joins the holders past an exclusive one that waits.
+    L4 = 51,
+    /// A proclamation is acknowledged and not kept.
+    E1 = 52,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 12] = [
+    pub const ALL: [Mutant; 17] = [
         Mutant::B1,
         Mutant::B3,
         Mutant::B4,
@@ -48,6 +58,11 @@ impl Mutant {
         Mutant::B22,
         Mutant::O1,
         Mutant::O2,
+        Mutant::L1,
+        Mutant::L2,
+        Mutant::L3,
+        Mutant::L4,
+        Mutant::E1,
     ];
 }
 

@@ -10,6 +10,7 @@ use crate::fence::Fence;
 use crate::ids::{Epoch, LogIndex, NodeId, SessionId, Term, Ticket};
 use crate::name::{Key, Name};
 use crate::operator::OperatorRow;
+use crate::value::Value;
 
 /// What a lock is for, told apart by type (DESIGN section 1). A key has one class while its record
 /// lives.
@@ -19,6 +20,8 @@ pub enum Class {
     Fenced,
     /// Efficiency: running twice is waste, not corruption.
     Advisory,
+    /// An election: its claims are campaigns, each with a value (DESIGN section 4).
+    Election,
 }
 
 impl fmt::Display for Class {
@@ -26,6 +29,60 @@ impl fmt::Display for Class {
         f.write_str(match self {
             Class::Fenced => "fenced",
             Class::Advisory => "advisory",
+            Class::Election => "election",
+        })
+    }
+}
+
+/// How a claim holds its key (DESIGN section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Mode {
+    /// Alone.
+    #[default]
+    Exclusive,
+    /// Together with others that hold it in the same mode.
+    Shared,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::Exclusive => "exclusive",
+            Mode::Shared => "shared",
+        })
+    }
+}
+
+/// What becomes of a key whose holder's session expires or is evicted (DESIGN section 3). One that
+/// is closed or reported dead frees its keys in either case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum OnDeath {
+    /// The next in line gets it.
+    #[default]
+    Release,
+    /// It stays closed until the holder is reported dead or the grant is released by force: at most
+    /// once, for resources that cannot check a fence.
+    Quarantine,
+}
+
+/// Whether a holder may still act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Standing {
+    /// Its session lives.
+    Live,
+    /// Its session has ended; a sweep is about to release the key.
+    Ending,
+    /// Its session has expired or was evicted, and the claim asked for quarantine: the key stays
+    /// closed until a death report or a forced release.
+    Quarantined,
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Standing::Live => "live",
+            Standing::Ending => "ending",
+            Standing::Quarantined => "quarantined",
         })
     }
 }
@@ -83,6 +140,10 @@ pub enum Outcome {
     Refused,
     /// It held the key, and an operator took the key away.
     Forced,
+    /// It held the key alone and was turned into a shared claim, under another ticket.
+    Downgraded,
+    /// A command that opens no claim was carried out.
+    Done,
 }
 
 impl fmt::Display for Outcome {
@@ -95,6 +156,8 @@ impl fmt::Display for Outcome {
             Outcome::Denied => "denied",
             Outcome::Refused => "refused",
             Outcome::Forced => "released by an operator, by force",
+            Outcome::Downgraded => "turned into a shared claim",
+            Outcome::Done => "done",
         })
     }
 }
@@ -106,12 +169,16 @@ pub struct HolderInfo {
     pub session: SessionId,
     /// The owner tag of that session.
     pub owner: Option<Name>,
+    /// The incarnation tag of that session.
+    pub incarnation: Option<Name>,
     /// The epoch of its grant.
     pub epoch: Epoch,
+    /// Alone, or with others.
+    pub mode: Mode,
     /// For how long, in milliseconds, by the clock the leaders carry on.
     pub held_ms: u64,
-    /// Its session has ended; the key is about to be released by a sweep.
-    pub ending: bool,
+    /// Whether its session lives.
+    pub standing: Standing,
 }
 
 /// Who waits for a key.
@@ -121,6 +188,8 @@ pub struct WaiterInfo {
     pub session: SessionId,
     /// The owner tag of that session.
     pub owner: Option<Name>,
+    /// How it wants to hold the key.
+    pub mode: Mode,
     /// For how long, in milliseconds, by the clock the leaders carry on.
     pub waited_ms: u64,
 }
@@ -136,6 +205,8 @@ pub enum TransitionKind {
     SessionEnded(Cause),
     /// An operator took it from the holder; the action has this transition's revision.
     Forced,
+    /// The holder turned its exclusive grant into a shared one, which is the next grant.
+    Downgraded,
 }
 
 /// One of the last transitions of a key.
@@ -164,8 +235,13 @@ pub struct Description {
     pub resource: Option<Name>,
     /// The last epoch granted; without a record, the floor the next grant starts above.
     pub epoch: Epoch,
-    /// Who holds it.
-    pub holder: Option<HolderInfo>,
+    /// How many hold it.
+    pub holding: u32,
+    /// The first of them, in the order of their epochs; at most
+    /// [`crate::limits::DESCRIBE_WAITERS_MAX`].
+    pub holders: Vec<HolderInfo>,
+    /// Of an election that somebody leads: the leader's value.
+    pub value: Option<Value>,
     /// How many wait.
     pub waiting: u32,
     /// The first of them, in order; at most [`crate::limits::DESCRIBE_WAITERS_MAX`].
@@ -183,7 +259,9 @@ pub struct LockRow {
     pub class: Class,
     /// The last epoch granted.
     pub epoch: Epoch,
-    /// Who holds it.
+    /// How many hold it.
+    pub holding: u32,
+    /// The one of them with the lowest epoch.
     pub holder: Option<HolderInfo>,
     /// How many wait.
     pub waiting: u32,
@@ -204,6 +282,8 @@ pub struct SessionRow {
     pub held: u32,
     /// Keys it waits for.
     pub waiting: u32,
+    /// It has ended, and the keys it held are in quarantine.
+    pub quarantined: bool,
 }
 
 /// What a node says of itself. Local, never a statement about the cluster.
@@ -417,7 +497,7 @@ pub enum Reply {
         ticket: Ticket,
         /// How many are ahead of it, the holder not counted.
         place: u32,
-        /// Who holds the key.
+        /// Who holds the key; of several, the one with the lowest epoch.
         holder: Box<HolderInfo>,
     },
     /// The claim did not want to wait. Its ticket is finished.
@@ -428,7 +508,7 @@ pub enum Reply {
         ticket: Ticket,
         /// How many wait.
         waiting: u32,
-        /// Who holds the key.
+        /// Who holds the key; of several, the one with the lowest epoch.
         holder: Box<HolderInfo>,
     },
     /// The claim is over: the answer to release and cancel, and what a claim gets that timed out.

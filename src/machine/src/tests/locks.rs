@@ -7,7 +7,16 @@ use std::string::ToString;
 
 fn fenced(session: SessionId, ticket: u64, key: &str, resource: Option<&str>) -> Command {
     let (ticket, key, resource) = (Ticket(ticket), name(key), resource.map(name));
-    Command::Acquire { session, ticket, key, class: Class::Fenced, resource, wait: false }
+    Command::Acquire {
+        session,
+        ticket,
+        key,
+        class: Class::Fenced,
+        resource,
+        mode: Mode::Exclusive,
+        wait: false,
+        on_death: OnDeath::Release,
+    }
 }
 
 #[test]
@@ -143,7 +152,7 @@ fn denied_and_queued_say_who_holds_since_when_and_how_many_wait() {
     w.clock_ms += 250;
     let Reply::Queued { place, holder, .. } = w.reply(&acquire(b, 1, "k", true)) else { panic!("queued") };
     assert_eq!((place, holder.session, holder.epoch, holder.held_ms), (0, a, Epoch(1), 250));
-    assert_eq!((holder.owner.clone(), holder.ending), (Some(name("owner 1")), false));
+    assert_eq!((holder.owner.clone(), holder.standing), (Some(name("owner 1")), Standing::Live));
     let Reply::Denied { waiting, holder, .. } = w.reply(&acquire(c, 1, "k", false)) else { panic!("denied") };
     assert_eq!((waiting, holder.session), (1, a));
     w.clock_ms = 3;
@@ -259,8 +268,17 @@ fn names_that_are_none_stop_the_node_whether_the_key_has_a_record_or_not() {
     ] {
         let mut bytes = Vec::new();
         let (ticket, resource) = (Ticket(index + 1), Some(resource));
-        CommandRef::Acquire { session, ticket, key, class: Class::Fenced, resource, wait: true }
-            .encode(&mut bytes);
+        CommandRef::Acquire {
+            session,
+            ticket,
+            key,
+            class: Class::Fenced,
+            resource,
+            mode: Mode::Exclusive,
+            wait: true,
+            on_death: OnDeath::Release,
+        }
+        .encode(&mut bytes);
         assert_eq!(Command::decode(&bytes).is_ok(), is_good);
         index += 1;
         let at = Applied { index: LogIndex(index), clock_ms: 0 };

@@ -141,6 +141,8 @@ fn retiring_forgets_an_idle_key_and_its_class_but_never_its_epoch() {
         key: name("k"),
         class: Class::Fenced,
         resource: Some(name("db")),
+        mode: Mode::Exclusive,
+        on_death: OnDeath::Release,
         wait: false,
     };
     match w.reply(&fenced) {

@@ -1,7 +1,7 @@
 //! Random sequences of commands: machine, twin and model must agree on every effect and every read.
 
 use super::*;
-use palisade_types::{Epoch, OperatorAct, Rng};
+use palisade_types::{Epoch, OperatorAct, Rng, Value};
 use std::collections::BTreeMap;
 use std::string::String;
 
@@ -15,6 +15,8 @@ struct Shape {
     ends: u64,
     /// Whether tickets are mostly new, rather than drawn again and again.
     fresh: bool,
+    /// Of a thousand acquires, how many are shared.
+    shared: u64,
 }
 
 struct Run {
@@ -58,10 +60,13 @@ impl Run {
             let release_now = [0, 1, 2, 50, 60][rng.below(5) as usize];
             return Command::EndSession { session, cause, release_now };
         }
-        if rng.per_mille(40) {
+        if rng.per_mille(60) {
             let key = self.keys[rng.below(shape.keys) as usize].clone();
             let last = self.world.machine.describe(&key, 0).epoch.0;
             let epoch = Epoch(last.saturating_sub([0, 0, 0, 1, 2, 4, 9][rng.below(7) as usize]));
+            let (rows, _) = self.world.machine.list_sessions(None, 1_000);
+            let closed = rows.iter().find(|row| row.quarantined && rng.per_mille(700));
+            let session = closed.map_or(session, |row| row.session);
             let act = match rng.below(6) {
                 0 => OperatorAct::ReportDead { session },
                 1 => OperatorAct::Evict { session },
@@ -78,14 +83,29 @@ impl Run {
             self.sessions[at].1 += 1;
         }
         let ticket = Ticket(ticket);
-        match rng.below(10) {
-            0..=5 => {
+        let held = |t: &u64| {
+            matches!(self.world.machine.claim(session, Ticket(*t)), Some(crate::ClaimView::Held(_)))
+        };
+        let other = (1..next).rev().find(held).filter(|_| rng.per_mille(800));
+        let other = Ticket(other.unwrap_or_else(|| rng.between(low.min(next), next + 1)));
+        let value = |rng: &mut Rng| Value::new(["", "v", "w"][rng.below(3) as usize].as_bytes()).unwrap();
+        match rng.below(20) {
+            0..=10 => {
                 let key = self.keys[rng.below(shape.keys) as usize].clone();
                 let class = if rng.per_mille(150) { Class::Fenced } else { Class::Advisory };
                 let resource = rng.per_mille(300).then(|| name(["db", "bucket"][rng.below(2) as usize]));
-                Command::Acquire { session, ticket, key, class, resource, wait: rng.per_mille(700) }
+                let mode = if rng.per_mille(shape.shared) { Mode::Shared } else { Mode::Exclusive };
+                let on_death = if rng.per_mille(300) { OnDeath::Quarantine } else { OnDeath::Release };
+                let wait = rng.per_mille(700);
+                Command::Acquire { session, ticket, key, class, resource, mode, wait, on_death }
             }
-            6 | 7 => Command::Release { session, ticket },
+            11 | 12 => {
+                let key = self.keys[rng.below(shape.keys) as usize].clone();
+                Command::Campaign { session, ticket, key, value: value(rng), wait: rng.per_mille(700) }
+            }
+            13 => Command::Proclaim { session, ticket, leads: other, value: value(rng) },
+            14 | 15 => Command::Downgrade { session, ticket, holds: other },
+            16 | 17 => Command::Release { session, ticket },
             _ => Command::Cancel { session, ticket, timeout: rng.per_mille(500) },
         }
     }
@@ -94,6 +114,11 @@ impl Run {
         for effect in effects {
             if let Effect::SessionOpened { session, .. } = effect {
                 self.sessions.push((*session, 1));
+            }
+            if let Effect::Reply(Reply::Granted { fence, .. }) | Effect::Granted { fence, .. } = effect
+                && fence.barrier() < fence.epoch()
+            {
+                *self.reached.entry("barrier below epoch".into()).or_insert(0) += 1;
             }
             let text = std::format!("{effect:?}");
             let mut words = text.split([' ', '(', ')', '{']).filter(|w| !w.is_empty());
@@ -118,6 +143,16 @@ fn run(seed: u64, shape: &Shape) -> BTreeMap<String, u64> {
         run.world.clock_ms += run.rng.below(50);
         let effects = run.world.apply(&command);
         run.note(&effects);
+        let done = match (&command, &effects[..]) {
+            (Command::Downgrade { .. }, [Effect::Reply(Reply::Granted { .. }), ..]) => {
+                "Reply Granted again as shared"
+            }
+            (Command::Proclaim { .. }, [Effect::Reply(Reply::Finished { .. })]) => "proclaimed",
+            _ => "",
+        };
+        *run.reached.entry(done.into()).or_insert(0) += 1;
+        *run.reached.entry("quarantine".into()).or_insert(0) +=
+            run.world.machine.counts().quarantined_sessions;
         run.world.machine.check();
         if run.world.machine.backlog_len() > 0 {
             *run.reached.entry("backlog".into()).or_insert(0) += 1;
@@ -134,7 +169,8 @@ fn run(seed: u64, shape: &Shape) -> BTreeMap<String, u64> {
 /// The views of sessions and claims agree with the listings, which agree with the model.
 fn compare_claims(run: &Run) {
     let machine = &run.world.machine;
-    let (rows, _) = machine.list_sessions(None, 1_000);
+    let (mut rows, _) = machine.list_sessions(None, 1_000);
+    rows.retain(|row| !row.quarantined);
     let views: Vec<_> = machine.sessions_iter().collect();
     assert_eq!(rows.len(), views.len());
     for (row, view) in rows.iter().zip(views) {
@@ -147,8 +183,10 @@ fn compare_claims(run: &Run) {
         for claim in open {
             match claim {
                 crate::ClaimView::Held(fence) => {
-                    let holder = machine.describe(fence.key(), 0).holder.unwrap();
-                    assert_eq!((holder.session, holder.epoch), (view.session, fence.epoch()));
+                    let holders = machine.describe(fence.key(), 0).holders;
+                    let mut mine = holders.iter().filter(|h| h.session == view.session);
+                    assert!(mine.any(|h| h.epoch == fence.epoch()), "{fence} is of a holder");
+                    assert!(fence.barrier() <= holders[0].epoch, "nobody holds below {fence}");
                     held += 1;
                 }
                 crate::ClaimView::Queued => queued += 1,
@@ -176,13 +214,29 @@ fn small() -> ClusterLimits {
 fn random_commands_have_the_same_effects_as_in_the_model() {
     let roomy = ClusterLimits { idle_keys: 4, ended_sessions: 30, ..ClusterLimits::default() };
     let shapes = [
-        Shape { limits: small(), tokens: 30, keys: 7, commands: 1_000, ends: 30, fresh: false },
-        Shape { limits: small(), tokens: 1_000_000, keys: 4, commands: 1_000, ends: 60, fresh: true },
-        Shape { limits: roomy, tokens: 1_000_000, keys: 3, commands: 1_500, ends: 15, fresh: true },
-        Shape { limits: roomy, tokens: 40, keys: 90, commands: 2_000, ends: 10, fresh: true },
+        Shape { limits: small(), tokens: 30, keys: 7, commands: 1_000, ends: 30, fresh: false, shared: 300 },
+        Shape {
+            limits: small(),
+            tokens: 1_000_000,
+            keys: 4,
+            commands: 1_000,
+            ends: 60,
+            fresh: true,
+            shared: 700,
+        },
+        Shape {
+            limits: roomy,
+            tokens: 1_000_000,
+            keys: 3,
+            commands: 1_500,
+            ends: 15,
+            fresh: true,
+            shared: 500,
+        },
+        Shape { limits: roomy, tokens: 40, keys: 90, commands: 2_000, ends: 10, fresh: true, shared: 800 },
     ];
     let mut reached = BTreeMap::new();
-    for seed in 0..8 {
+    for seed in 0..20 {
         for (i, shape) in shapes.iter().enumerate() {
             for (kind, count) in run(seed * 4 + i as u64, shape) {
                 *reached.entry(kind).or_insert(0) += count;
@@ -210,6 +264,10 @@ fn random_commands_have_the_same_effects_as_in_the_model() {
         "Reply Refused InUse",
         "Reply OperatorDone",
         "Forced",
+        "barrier below epoch",
+        "quarantine",
+        "Reply Granted again as shared",
+        "proclaimed",
         "backlog",
         "floor",
     ] {

@@ -44,7 +44,16 @@ fn an_open_ticket_with_other_parameters_is_a_mismatch_and_changes_nothing() {
     let a = w.open(1);
     let make = |ticket, key: &str, class, resource: Option<&str>, wait| {
         let (key, resource) = (name(key), resource.map(name));
-        Command::Acquire { session: a, ticket: Ticket(ticket), key, class, resource, wait }
+        Command::Acquire {
+            session: a,
+            ticket: Ticket(ticket),
+            key,
+            class,
+            resource,
+            mode: Mode::Exclusive,
+            wait,
+            on_death: OnDeath::Release,
+        }
     };
     for (ticket, wait) in [(1, false), (2, true)] {
         w.apply(&make(ticket, "k", Class::Fenced, Some("r"), wait));
@@ -76,7 +85,16 @@ fn every_other_answer_finishes_the_ticket_and_says_how() {
     w.queue(b, 4, "k");
     assert_eq!(w.reply(&release(b, 4)), finished(b, 4, Outcome::Cancelled), "a waiter's release is a cancel");
     let (key, class) = (name("k"), Class::Fenced);
-    w.refusal(&Command::Acquire { session: b, ticket: Ticket(5), key, class, resource: None, wait: true });
+    w.refusal(&Command::Acquire {
+        session: b,
+        ticket: Ticket(5),
+        key,
+        class,
+        resource: None,
+        mode: Mode::Exclusive,
+        wait: true,
+        on_death: OnDeath::Release,
+    });
     w.take(b, 6, "free");
     w.release(b, 6);
     w.release(a, 1);

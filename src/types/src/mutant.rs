@@ -32,15 +32,15 @@ pub enum Mutant {
     /// A retired key starts again at the epoch it had.
     O2 = 34,
     /// A shared grant shuts out the holders it joins.
-    L1 = 48,
+    L1 = 56,
     /// A downgrade keeps its epoch: exclusive writes still under way stay admitted.
-    L2 = 49,
+    L2 = 57,
     /// A key is freed although its holder, which expired, asked for quarantine.
-    L3 = 50,
+    L3 = 58,
     /// A shared claim joins the holders past an exclusive one that waits.
-    L4 = 51,
+    L4 = 59,
     /// A proclamation is acknowledged and not kept.
-    E1 = 52,
+    E1 = 60,
 }
 
 impl Mutant {

@@ -15,11 +15,15 @@
 //! 6 cancel        session, ticket u64, timeout u8 (0 or 1)
 //! 7 operator      by name, reason name, act u8, and then: 1 report dead, 2 evict: session, release_now u32;
 //!                 3 force release: epoch u64, key name; 4 retire: key name
+//! 11 put          session, ticket u64, key name, value: its length in four bytes, and its bytes
+//! 12 delete       session, ticket u64, key name
 //! session: shard u32, opened u64
 //! ```
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use palisade_types::limits::VALUE_BYTES_MAX;
 use palisade_types::name::NAME_BYTES_MAX;
 use palisade_types::{
     ActRef, Cause, Class, DecodeError, Key, LogIndex, Name, NameError, OperatorAct, Reader, SessionId,
@@ -33,6 +37,8 @@ const ACQUIRE: u8 = 4;
 const RELEASE: u8 = 5;
 const CANCEL: u8 = 6;
 const OPERATOR: u8 = 7;
+const PUT: u8 = 11;
+const DELETE: u8 = 12;
 
 const CAUSE_CLOSED: u8 = 1;
 const CAUSE_EXPIRED: u8 = 2;
@@ -46,7 +52,9 @@ const CLAIM_BYTES: usize = SESSION_BYTES + 8;
 const OPEN_BYTES_MAX: usize = 1 + 16 + 4 + 2 * NAME_FIELD_MAX;
 const ACQUIRE_BYTES_MAX: usize = 1 + SESSION_BYTES + 8 + 1 + 2 * NAME_FIELD_MAX;
 const OPERATOR_BYTES_MAX: usize = 1 + 2 * NAME_FIELD_MAX + ActRef::BYTES_MAX;
+const PUT_BYTES_MAX: usize = 1 + CLAIM_BYTES + NAME_FIELD_MAX + 4 + VALUE_BYTES_MAX;
 const _: () = assert!(OPERATOR_BYTES_MAX > OPEN_BYTES_MAX && OPERATOR_BYTES_MAX > ACQUIRE_BYTES_MAX);
+const _: () = assert!(PUT_BYTES_MAX > OPERATOR_BYTES_MAX);
 
 /// What a replica is told to do. No command (zero bytes) is also one: it does nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,6 +125,26 @@ pub enum Command {
         act: OperatorAct,
         /// Where a session is ended: how many of its keys to release in this same entry.
         release_now: u32,
+    },
+    /// Gives an ephemeral key of the session a value.
+    Put {
+        /// Whose key.
+        session: SessionId,
+        /// The number of the command.
+        ticket: Ticket,
+        /// Which key.
+        key: Key,
+        /// At most [`VALUE_BYTES_MAX`] bytes.
+        value: Arc<[u8]>,
+    },
+    /// Removes an ephemeral key of the session.
+    Delete {
+        /// Whose key.
+        session: SessionId,
+        /// The number of the command.
+        ticket: Ticket,
+        /// Which key.
+        key: Key,
     },
 }
 
@@ -190,11 +218,33 @@ pub enum CommandRef<'a> {
         /// How many keys to release in this same entry.
         release_now: u32,
     },
+    /// See [`Command::Put`].
+    Put {
+        /// Whose key.
+        session: SessionId,
+        /// The number of the command.
+        ticket: Ticket,
+        /// Which key.
+        key: &'a str,
+        /// Its bytes.
+        value: &'a [u8],
+    },
+    /// See [`Command::Delete`].
+    Delete {
+        /// Whose key.
+        session: SessionId,
+        /// The number of the command.
+        ticket: Ticket,
+        /// Which key.
+        key: &'a str,
+    },
 }
 
 impl Command {
     /// No command has more bytes than this.
-    pub const BYTES_MAX: usize = OPERATOR_BYTES_MAX;
+    pub const BYTES_MAX: usize = PUT_BYTES_MAX;
+    /// No command but a put, which carries a value, has more bytes than this.
+    pub const PLAIN_BYTES_MAX: usize = OPERATOR_BYTES_MAX;
 
     /// Appends the bytes of the command.
     ///
@@ -235,6 +285,10 @@ impl Command {
             Command::Operator { ref by, ref reason, ref act, release_now } => {
                 CommandRef::Operator { by, reason, act: act.as_ref(), release_now }
             }
+            Command::Put { session, ticket, ref key, ref value } => {
+                CommandRef::Put { session, ticket, key, value }
+            }
+            Command::Delete { session, ticket, ref key } => CommandRef::Delete { session, ticket, key },
         }
     }
 }
@@ -305,6 +359,19 @@ impl<'a> CommandRef<'a> {
                     w.u32(release_now);
                 }
             }
+            CommandRef::Put { session, ticket, key, value } => {
+                w.u8(PUT);
+                w.session(session);
+                w.u64(ticket.0);
+                w.name(key);
+                w.bytes(value);
+            }
+            CommandRef::Delete { session, ticket, key } => {
+                w.u8(DELETE);
+                w.session(session);
+                w.u64(ticket.0);
+                w.name(key);
+            }
         }
     }
 
@@ -361,6 +428,15 @@ impl<'a> CommandRef<'a> {
                 let release_now = if act.ends().is_some() { r.u32()? } else { 0 };
                 CommandRef::Operator { by, reason, act, release_now }
             }
+            PUT => {
+                let (session, ticket) = get_claim(&mut r)?;
+                let key = r.name_str()?;
+                CommandRef::Put { session, ticket, key, value: r.bytes("value", VALUE_BYTES_MAX)? }
+            }
+            DELETE => {
+                let (session, ticket) = get_claim(&mut r)?;
+                CommandRef::Delete { session, ticket, key: r.name_str()? }
+            }
             other => return Err(DecodeError::Unknown { what: "command", value: other.into() }),
         };
         r.finish()?;
@@ -395,6 +471,12 @@ impl<'a> CommandRef<'a> {
                 act: act.to_act()?,
                 release_now,
             },
+            CommandRef::Put { session, ticket, key, value } => {
+                Command::Put { session, ticket, key: Key::new(key)?, value: Arc::from(value) }
+            }
+            CommandRef::Delete { session, ticket, key } => {
+                Command::Delete { session, ticket, key: Key::new(key)? }
+            }
         })
     }
 }
@@ -512,6 +594,9 @@ mod tests {
             operator(OperatorAct::Evict { session }, 0),
             operator(OperatorAct::ForceRelease { key: longest.clone(), epoch: Epoch(7) }, 0),
             operator(OperatorAct::Retire { key: name("a@b") }, 0),
+            Command::Put { session, ticket, key: name("a@b"), value: Arc::from([]) },
+            Command::Put { session, ticket, key: name("a"), value: Arc::from([0, 255]) },
+            Command::Delete { session, ticket, key: name("a@b") },
         ]
     }
 
@@ -524,7 +609,19 @@ mod tests {
             assert_eq!(Command::decode(&bytes), Ok(command.clone()));
             longest = longest.max(bytes.len());
         }
-        assert_eq!(longest, Command::BYTES_MAX, "the longest reaches the limit exactly");
+        assert_eq!(longest, Command::PLAIN_BYTES_MAX, "the longest reaches the limit exactly");
+        let session = SessionId { shard: ShardId(3), opened: LogIndex(77) };
+        let key = name(&"k".repeat(NAME_BYTES_MAX));
+        let put = |len| {
+            let value = Arc::from(vec![7; len]);
+            let mut bytes = Vec::new();
+            Command::Put { session, ticket: Ticket(9), key: key.clone(), value }.encode(&mut bytes);
+            bytes
+        };
+        assert_eq!(put(VALUE_BYTES_MAX).len(), Command::BYTES_MAX);
+        assert!(Command::decode(&put(VALUE_BYTES_MAX)).is_ok());
+        let too_long = DecodeError::TooLong { what: "value", max: VALUE_BYTES_MAX };
+        assert_eq!(Command::decode(&put(VALUE_BYTES_MAX + 1)), Err(too_long));
     }
 
     #[test]

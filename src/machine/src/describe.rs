@@ -141,11 +141,16 @@ fn session_row(view: SessionView<'_>) -> SessionRow {
         ttl_ms: view.ttl_ms,
         held: view.held,
         waiting: view.waiting,
+        values: view.values,
     }
 }
 
 /// The first rows, and whether there are more.
-fn page<T, R>(mut items: impl Iterator<Item = T>, rows: u32, row: impl Fn(T) -> R) -> (Vec<R>, bool) {
+pub(crate) fn page<T, R>(
+    mut items: impl Iterator<Item = T>,
+    rows: u32,
+    row: impl Fn(T) -> R,
+) -> (Vec<R>, bool) {
     let rows: Vec<R> = items.by_ref().take(rows.min(PAGE_ROWS_MAX) as usize).map(row).collect();
     (rows, items.next().is_some())
 }

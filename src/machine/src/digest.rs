@@ -2,13 +2,14 @@
 //! hash maps and the places of the records.
 
 use palisade_types::hash::Xxh3;
-use palisade_types::{Cause, Class, LogIndex, Name, OperatorAct, TransitionKind};
+use palisade_types::{Cause, Class, Key, LogIndex, Name, OperatorAct, TransitionKind};
 
 use crate::claims::{List, State};
 use crate::describe::Happened;
 use crate::machine::Machine;
 use crate::session::Session;
 use crate::slab::{NONE, Slot};
+use crate::values::Value;
 
 /// Feeds fields to the hash, each with its length fixed or said.
 struct Digest(Xxh3);
@@ -52,6 +53,20 @@ impl Digest {
         self.name(key);
     }
 
+    fn value(&mut self, key: &Key, v: &Value) {
+        self.name(Some(key));
+        self.u64(v.bytes.len() as u64);
+        self.0.update(&v.bytes);
+        self.u64(v.session.0);
+        self.name(v.owner.as_ref());
+        self.u64(v.created.0);
+        self.u64(v.modified.0);
+        self.u64(u64::from(v.ending.is_some()));
+        if let Some(cause) = v.ending {
+            self.cause(cause);
+        }
+    }
+
     fn happened(&mut self, v: &Happened) {
         self.u64(v.revision.0);
         self.u64(v.clock_ms);
@@ -89,6 +104,13 @@ impl Machine {
         }
         for list in [&self.wanted, &self.unwanted] {
             self.digest_list(&mut d, list);
+        }
+        d.u64(self.values.len() as u64);
+        for (key, value) in self.values.iter() {
+            d.value(key, value);
+        }
+        for key in self.values.ending() {
+            d.name(Some(key));
         }
         for ended in self.ended.iter() {
             d.u64(ended.opened.0);

@@ -48,7 +48,7 @@ impl Machine {
             opened: at.index,
             open: Open::default(),
             tickets: Tickets::default(),
-            life: Life::Live { ttl_ms },
+            life: Life::Live { ttl_ms, values: 0 },
             token,
             owner,
             incarnation,
@@ -96,7 +96,10 @@ impl Machine {
         if !self.mutants.has(Mutant::B22) {
             self.withdraw_waits(slot);
         }
-        self.let_go(at, slot, cause, release_now.min(RELEASES_PER_ENTRY), effects);
+        let budget = self.let_go(at, slot, cause, release_now.min(RELEASES_PER_ENTRY), effects);
+        if !self.mutants.has(Mutant::V1) {
+            self.drop_values(session.opened, cause, budget);
+        }
     }
 
     /// Takes a dead session out of every queue, before any key is released: one of its own keys
@@ -116,13 +119,21 @@ impl Machine {
         self.sessions.records[slot].open = kept;
     }
 
-    /// Releases some of the keys of a session that has just ended; the rest joins the backlog.
-    fn let_go(&mut self, at: Applied, slot: Slot, cause: Cause, mut budget: u32, effects: &mut Vec<Effect>) {
+    /// Releases some of the keys of a session that has just ended; the rest joins the backlog. Returns
+    /// how many more it might have released.
+    fn let_go(
+        &mut self,
+        at: Applied,
+        slot: Slot,
+        cause: Cause,
+        mut budget: u32,
+        effects: &mut Vec<Effect>,
+    ) -> u32 {
         let held = |&(_, claim): &(Ticket, Slot)| self.claims.records[claim].state == State::Held;
         let keys: Vec<Slot> = self.sessions.records[slot].open.iter().filter(held).map(|c| c.1).collect();
         if self.sessions.records[slot].open.is_empty() {
             self.sessions.records.remove(slot);
-            return;
+            return budget;
         }
         let is_wanted = |&claim: &Slot| {
             let lock = &self.locks.records[self.claims.records[claim].lock];
@@ -143,15 +154,18 @@ impl Machine {
             let list = if is_wanted { &mut self.wanted } else { &mut self.unwanted };
             self.claims.link(list, claim);
         }
+        budget
     }
 
-    /// Releases keys from the backlog, at most 50, those that others wait for first.
+    /// Releases keys from the backlog, at most 50: those that others wait for first, then the other
+    /// locks, then ephemeral keys.
     pub(crate) fn sweep(&mut self, at: Applied, releases: u32, effects: &mut Vec<Effect>) {
         for _ in 0..releases.min(RELEASES_PER_ENTRY) {
             let list = if self.wanted.len > 0 { &mut self.wanted } else { &mut self.unwanted };
             let claim = list.head;
             if claim == NONE {
-                return;
+                self.sweep_value();
+                continue;
             }
             self.claims.unlink(list, claim);
             let owner = &self.sessions.records[self.claims.records[claim].session];

@@ -15,6 +15,7 @@ use crate::locks::{Lock, Locks, When};
 use crate::operate::{Acts, Order};
 use crate::session::{Session, Sessions};
 use crate::slab::Slot;
+use crate::values::Values;
 
 /// Where in the log a command stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +91,8 @@ pub struct SessionView<'a> {
     pub held: u32,
     /// Keys it waits for.
     pub waiting: u32,
+    /// Ephemeral keys it has put.
+    pub values: u32,
 }
 
 /// An open claim of a live session.
@@ -114,6 +117,10 @@ pub struct Counts {
     pub claims: u64,
     /// Keys of ended sessions still to be released.
     pub backlog: u64,
+    /// Ephemeral keys, those of ended sessions included.
+    pub values: u64,
+    /// Bytes of their names and values.
+    pub value_bytes: u64,
     /// Ends of sessions remembered.
     pub ended_sessions: u64,
 }
@@ -156,6 +163,7 @@ pub struct Machine {
     pub(crate) unwanted: List,
     /// What operators did.
     pub(crate) acts: Acts,
+    pub(crate) values: Values,
 }
 
 impl Machine {
@@ -174,6 +182,7 @@ impl Machine {
             wanted: List::EMPTY,
             unwanted: List::EMPTY,
             acts: Acts::default(),
+            values: Values::default(),
         }
     }
 
@@ -216,6 +225,14 @@ impl Machine {
             CommandRef::Operator { by, reason, act, release_now } => {
                 let order = Order::new(by, reason, act).map_err(|e| refuse(e.into()))?;
                 self.operate(at, order, release_now, effects);
+            }
+            CommandRef::Put { session, ticket, key, value } => {
+                let reply = self.put(at, session, ticket, key, value);
+                effects.push(Effect::Reply(reply));
+            }
+            CommandRef::Delete { session, ticket, key } => {
+                let reply = self.delete(session, ticket, key);
+                effects.push(Effect::Reply(reply));
             }
         }
         Ok(())
@@ -280,7 +297,7 @@ impl Machine {
 
     /// Keys of ended sessions still to be released by sweeps.
     pub fn backlog_len(&self) -> usize {
-        self.wanted.len as usize + self.unwanted.len as usize
+        self.wanted.len as usize + self.unwanted.len as usize + self.values.ending_len()
     }
 
     /// How much there is of everything.
@@ -291,6 +308,8 @@ impl Machine {
             idle_keys: u64::from(self.locks.idle_len()),
             claims: self.claims.records.len() as u64,
             backlog: self.backlog_len() as u64,
+            values: self.values.len() as u64,
+            value_bytes: self.values.bytes(),
             ended_sessions: self.ended.len() as u64,
         }
     }
@@ -347,6 +366,7 @@ impl Machine {
             incarnation: session.incarnation.as_ref(),
             held: session.open.held,
             waiting: session.waiting(),
+            values: session.values(),
         }
     }
 }

@@ -15,6 +15,8 @@ use palisade_types::{
 
 use crate::{Applied, ApplyError, Command, Effect};
 
+mod values;
+
 #[derive(Clone, Debug)]
 struct Session {
     id: SessionId,
@@ -66,6 +68,7 @@ pub struct Model {
     epoch_floor: u64,
     /// Oldest first; the clock in place of the time since.
     operators: Vec<OperatorRow>,
+    values: values::Values,
 }
 
 impl Model {
@@ -82,6 +85,7 @@ impl Model {
             unwanted: Vec::new(),
             epoch_floor: 0,
             operators: Vec::new(),
+            values: values::Values::default(),
         }
     }
 
@@ -159,6 +163,14 @@ impl Model {
                     Err(refusal) => Reply::Refused(refusal),
                 };
                 effects.insert(place, Effect::Reply(reply));
+            }
+            Command::Put { session, ticket, key, value } => {
+                let reply = self.put(at, session, ticket, key, &value);
+                effects.push(Effect::Reply(reply));
+            }
+            Command::Delete { session, ticket, key } => {
+                let reply = self.delete(session, ticket, &key);
+                effects.push(Effect::Reply(reply));
             }
         }
         Ok(())
@@ -357,10 +369,8 @@ impl Model {
                 return Some(Reply::Denied { session, ticket, waiting, holder });
             }
         }
-        if self.claims_of(s.id).len() >= self.limits.keys_per_session as usize {
-            let what = "keys held or awaited".to_string();
-            let limit = self.limits.keys_per_session.into();
-            return Some(Reply::Refused(Refusal::SessionFull { what, limit }));
+        if let Some(refusal) = self.full(s.id) {
+            return Some(Reply::Refused(refusal));
         }
         let all: usize = self.locks.values().map(|l| l.queue.len() + usize::from(l.holder.is_some())).sum();
         if all >= self.limits.claims as usize {
@@ -465,6 +475,7 @@ impl Model {
         }
         let mut keys = self.claims_of(session);
         keys.sort_by_key(|(ticket, key)| (self.locks[key].queue.is_empty(), *ticket));
+        let left = (now.min(50) as usize).saturating_sub(keys.len());
         for (i, (_, key)) in keys.into_iter().enumerate() {
             if i < now.min(50) as usize {
                 self.free(at, &key, TransitionKind::SessionEnded(cause), effects);
@@ -474,6 +485,7 @@ impl Model {
                 self.wanted.push((key, cause));
             }
         }
+        self.values.end(session, left);
     }
 
     fn operate(
@@ -539,7 +551,8 @@ impl Model {
         for _ in 0..releases.min(50) {
             let list = if self.wanted.is_empty() { &mut self.unwanted } else { &mut self.wanted };
             if list.is_empty() {
-                return;
+                self.values.sweep();
+                continue;
             }
             let (key, cause) = list.remove(0);
             self.free(at, &key, TransitionKind::SessionEnded(cause), effects);
@@ -559,7 +572,7 @@ impl Model {
 
     /// Keys of ended sessions still to be released.
     pub fn backlog_len(&self) -> usize {
-        self.wanted.len() + self.unwanted.len()
+        self.wanted.len() + self.unwanted.len() + self.values.ending()
     }
 
     /// See `Machine::describe`.
@@ -628,6 +641,7 @@ impl Model {
                 ttl_ms: s.ttl_ms,
                 held,
                 waiting: self.claims_of(s.id).len() as u32 - held,
+                values: self.values.of(s.id) as u32,
             });
         }
         let rows = rows.min(1_000) as usize;

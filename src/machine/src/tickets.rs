@@ -11,8 +11,8 @@ use palisade_types::{Outcome, Ticket};
 /// The highest number a ticket may have. Clients count 1, 2, 3 …, so none ever gets there.
 pub const TICKET_MAX: Ticket = Ticket((1 << 60) - 1);
 
-/// Three bits beside the number of the ticket.
-const OUTCOME_BITS: u32 = 3;
+/// Four bits beside the number of the ticket.
+const OUTCOME_BITS: u32 = 4;
 const _: () = assert!(TICKET_MAX.0 << OUTCOME_BITS >> OUTCOME_BITS == TICKET_MAX.0);
 
 /// Tickets that finished one after the other, their numbers rising by one, all in the same way.
@@ -207,6 +207,7 @@ fn code(outcome: Outcome) -> u64 {
         Outcome::Denied => 4,
         Outcome::Refused => 5,
         Outcome::Forced => 6,
+        Outcome::Done => 8,
     }
 }
 
@@ -241,8 +242,14 @@ mod tests {
 
     #[test]
     fn the_outcomes_of_the_last_256_to_finish_are_kept_whatever_their_numbers() {
-        let all =
-            [Outcome::Released, Outcome::Cancelled, Outcome::TimedOut, Outcome::Forced, Outcome::Refused];
+        let all = [
+            Outcome::Released,
+            Outcome::Cancelled,
+            Outcome::TimedOut,
+            Outcome::Forced,
+            Outcome::Refused,
+            Outcome::Done,
+        ];
         let mut tickets = Tickets::default();
         for t in 2..=300 {
             tickets.finish(Ticket(t), all[t as usize % all.len()]);

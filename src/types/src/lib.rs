@@ -34,6 +34,6 @@ pub use operator::{ActRef, OperatorAct, OperatorRow};
 pub use random::Rng;
 pub use reply::{
     Cause, Class, Description, HolderInfo, LockRow, Outcome, Refusal, Reply, SessionRow, Transition,
-    TransitionKind, WaiterInfo,
+    TransitionKind, ValueRow, WaiterInfo,
 };
 pub use time::Time;

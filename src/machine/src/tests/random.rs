@@ -78,7 +78,16 @@ impl Run {
             self.sessions[at].1 += 1;
         }
         let ticket = Ticket(ticket);
-        match rng.below(10) {
+        match rng.below(12) {
+            10 => {
+                let key = self.keys[rng.below(shape.keys) as usize].clone();
+                let value = std::vec![rng.below(250) as u8; [0, 1, 9, 16_384][rng.below(4) as usize]];
+                Command::Put { session, ticket, key, value: value.into() }
+            }
+            11 => {
+                let key = self.keys[rng.below(shape.keys) as usize].clone();
+                Command::Delete { session, ticket, key }
+            }
             0..=5 => {
                 let key = self.keys[rng.below(shape.keys) as usize].clone();
                 let class = if rng.per_mille(150) { Class::Fenced } else { Class::Advisory };
@@ -139,6 +148,7 @@ fn compare_claims(run: &Run) {
     assert_eq!(rows.len(), views.len());
     for (row, view) in rows.iter().zip(views) {
         assert_eq!((row.session, row.held, row.waiting), (view.session, view.held, view.waiting));
+        assert_eq!(row.values, view.values);
         assert_eq!(machine.session(view.session), Some(view));
         assert_eq!(machine.ended(view.session), None);
         let next = run.sessions.iter().find(|s| s.0 == view.session).unwrap().1;
@@ -209,6 +219,9 @@ fn random_commands_have_the_same_effects_as_in_the_model() {
         "Reply Refused NotHeld",
         "Reply Refused InUse",
         "Reply OperatorDone",
+        "Reply PutDone",
+        "Reply Deleted",
+        "Reply Refused OwnedByOther",
         "Forced",
         "backlog",
         "floor",

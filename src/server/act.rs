@@ -85,6 +85,9 @@ impl Core {
         self.metrics.applied_index.set(status.applied.0);
         self.metrics.sessions.set(status.sessions);
         self.metrics.keys.set(status.keys);
+        let counts = shard.machine().counts();
+        self.metrics.values.set(counts.values);
+        self.metrics.value_bytes.set(counts.value_bytes);
         self.metrics.log_bytes.set(status.log_bytes);
     }
 }

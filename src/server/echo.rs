@@ -141,6 +141,10 @@ impl Echo {
             | Request::ListSessions { .. }
             | Request::ListOperatorActs { .. }
             | Request::Operate { .. }
+            | Request::Put { .. }
+            | Request::Delete { .. }
+            | Request::Get { .. }
+            | Request::ListValues { .. }
             | Request::Status => {
                 Reply::Refused(Refusal::BadRequest { reason: "an echo has no state to read".to_owned() })
             }

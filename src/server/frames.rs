@@ -168,7 +168,10 @@ impl Core {
             Err(error) => return self.protocol_error(id, error.to_string()),
         };
         self.metrics.requests.one();
-        let heavy = matches!(request, Request::ListLocks { .. } | Request::ListSessions { .. });
+        let heavy = matches!(
+            request,
+            Request::ListLocks { .. } | Request::ListSessions { .. } | Request::ListValues { .. }
+        );
         if let Request::Renew { .. } = request {
             self.metrics.renewals.one();
         }

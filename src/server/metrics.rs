@@ -100,6 +100,10 @@ metrics! {
     sessions, "gauge", "palisade_sessions";
     /// Records of keys.
     keys, "gauge", "palisade_keys";
+    /// Ephemeral keys.
+    values, "gauge", "palisade_ephemeral_keys";
+    /// Bytes of the names and values of ephemeral keys.
+    value_bytes, "gauge", "palisade_ephemeral_bytes";
     /// Bytes of the log.
     log_bytes, "gauge", "palisade_log_bytes";
 }

@@ -3,6 +3,7 @@
 use ::core::time::Duration;
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use palisade_types::{
     Cause, Class, Fence, HolderInfo, Key, LogIndex, Name, NodeId, OperatorAct, Outcome, Refusal, Reply,
@@ -33,6 +34,10 @@ handle! {
 handle! {
     /// A call of this client. Never reused.
     CallId
+}
+handle! {
+    /// A put or delete of this client. Never reused.
+    WriteId
 }
 
 /// What happened outside.
@@ -109,6 +114,24 @@ pub struct AcquireSpec {
     pub wait: Wait,
 }
 
+/// What is to be done to an ephemeral key of the session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WriteSpec {
+    /// Give it a value.
+    Put {
+        /// The key.
+        key: Key,
+        /// At most 16 KiB ([`palisade_types::limits::VALUE_BYTES_MAX`]): a longer one is a bug of the
+        /// caller's, which the server answers by closing the connection.
+        value: Arc<[u8]>,
+    },
+    /// Remove it.
+    Delete {
+        /// The key.
+        key: Key,
+    },
+}
+
 /// A read, or an operator's action. All but `Status` are answered by the leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallRequest {
@@ -148,6 +171,20 @@ pub enum CallRequest {
         reason: Name,
         /// What.
         act: OperatorAct,
+    },
+    /// An ephemeral key and its value.
+    Get {
+        /// The key.
+        key: Key,
+    },
+    /// A page of ephemeral keys with their values.
+    ListValues {
+        /// What the keys begin with; `None` for all.
+        prefix: Option<Name>,
+        /// The last key of the page before.
+        after: Option<Key>,
+        /// The most rows wanted.
+        rows: u32,
     },
 }
 
@@ -300,6 +337,21 @@ pub enum Event {
     ClaimLost {
         /// Which.
         claim: ClaimId,
+        /// Why.
+        reason: LostReason,
+    },
+    /// A put or delete is done, or refused: then it has changed nothing.
+    WriteDone {
+        /// Which.
+        write: WriteId,
+        /// How it ended.
+        result: Result<(), Refusal>,
+    },
+    /// The session is over, and whether the put or delete took effect before is not known. It matters
+    /// no more: the session's keys are gone, or about to be.
+    WriteLost {
+        /// Which.
+        write: WriteId,
         /// Why.
         reason: LostReason,
     },

@@ -40,6 +40,8 @@ impl Core {
             CallRequest::Status => Request::Status,
             CallRequest::ListOperatorActs { after, rows } => Request::ListOperatorActs { after, rows },
             CallRequest::Operate { by, reason, act } => Request::Operate { by, reason, act },
+            CallRequest::Get { key } => Request::Get { key },
+            CallRequest::ListValues { prefix, after, rows } => Request::ListValues { prefix, after, rows },
         };
         let id = CallId(self.new_handle());
         let call = Call { request_body, request: None, retry_at: now, attempts: 0, timer: Time::FAR };
@@ -79,6 +81,8 @@ impl Core {
                 | (Request::Status, Reply::Status(_))
                 | (Request::ListOperatorActs { .. }, Reply::OperatorActs { .. })
                 | (Request::Operate { .. }, Reply::OperatorDone { .. })
+                | (Request::Get { .. }, Reply::Value { .. })
+                | (Request::ListValues { .. }, Reply::Values { .. })
         );
         if fits {
             self.drop_call(id);

@@ -264,7 +264,7 @@ impl Core {
             (_, Outcome::Cancelled | Outcome::Released | Outcome::Forced) => ClaimResult::Cancelled,
             (_, Outcome::Denied) => ClaimResult::Denied { holder: None, waiting: 0 },
             // An answer that got lost said no, and may have said why: ask anew.
-            (_, Outcome::Refused | Outcome::Unknown) => return self.ask_anew(now, id),
+            (_, Outcome::Refused | Outcome::Unknown | Outcome::Done) => return self.ask_anew(now, id),
         };
         self.claim_done(id, result);
     }
@@ -364,6 +364,7 @@ impl Core {
                 self.event(Event::ClaimLost { claim: id, reason: reason.clone() });
             }
         }
+        self.lose_writes(handle, reason);
     }
 }
 

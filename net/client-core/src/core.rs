@@ -9,13 +9,16 @@ use palisade_wire::{
     VERSION_MAX, VERSION_MIN, decode_reply,
 };
 
-use crate::api::{Action, CallId, ClaimId, Event, Input, LinkError, LinkId, LostReason, SessionHandle};
+use crate::api::{
+    Action, CallId, ClaimId, Event, Input, LinkError, LinkId, LostReason, SessionHandle, WriteId,
+};
 use crate::call::Call;
 use crate::claim::Claim;
 use crate::config::{CoreConfig, NoEndpoints};
 use crate::net::{Net, Pending, Stage, Up, What};
 use crate::session::Session;
 use crate::timers::{Item, Timers};
+use crate::write::Write;
 
 /// A client of one cluster: any number of sessions, claims and reads over one connection.
 #[derive(Debug)]
@@ -27,6 +30,7 @@ pub struct Core {
     pub(crate) by_id: BTreeMap<SessionId, SessionHandle>,
     pub(crate) claims: BTreeMap<ClaimId, Claim>,
     pub(crate) calls: BTreeMap<CallId, Call>,
+    pub(crate) writes: BTreeMap<WriteId, Write>,
     pub(crate) timers: Timers,
     /// Who may have something to send. Whether it has is looked up when its turn comes.
     pub(crate) wanting: VecDeque<Item>,
@@ -55,6 +59,7 @@ impl Core {
             by_id: BTreeMap::new(),
             claims: BTreeMap::new(),
             calls: BTreeMap::new(),
+            writes: BTreeMap::new(),
             timers: Timers::default(),
             wanting: VecDeque::new(),
             renewals_due: false,
@@ -130,6 +135,7 @@ impl Core {
                 Item::Session(handle) => self.session_due(now, handle),
                 Item::Claim(claim) => self.claim_due(now, claim),
                 Item::Call(call) => self.call_due(now, call),
+                Item::Write(write) => self.write_due(now, write),
             }
         }
     }
@@ -171,6 +177,7 @@ impl Core {
         self.renewals_due = false;
         self.detach_sessions();
         self.detach_claims();
+        self.detach_writes();
         self.calls.values_mut().for_each(|call| call.request = None);
         Some(link.endpoint)
     }
@@ -286,6 +293,7 @@ impl Core {
             What::Renew(handles) => self.renew_reply(now, &handles, sent, reply),
             What::Claim(claim) => self.claim_reply(now, claim, id, reply),
             What::Call(call) => self.call_reply(call, reply),
+            What::Write(write) => self.write_reply(write, &reply),
         };
         if fits { Ok(()) } else { Err(LinkError::Protocol("an answer to another question".to_string())) }
     }
@@ -306,6 +314,7 @@ impl Core {
             What::Renew(handles) => self.renew_refused(now, &handles, &refusal),
             What::Claim(claim) => self.claim_refused(now, claim, id, refusal),
             What::Call(call) => self.call_refused(now, call, refusal),
+            What::Write(write) => self.write_refused(now, write, id, refusal),
         }
     }
 
@@ -398,6 +407,7 @@ impl Core {
                 Some(Item::Session(handle)) => self.session_send(now, handle),
                 Some(Item::Claim(claim)) => self.claim_send(now, claim),
                 Some(Item::Call(call)) => self.call_send(now, call),
+                Some(Item::Write(write)) => self.write_send(now, write),
             }
         }
     }

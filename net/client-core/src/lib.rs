@@ -15,7 +15,8 @@
 //! - A session whose deadline passes is lost, with all its claims, before anything else that has
 //!   arrived is looked at; it is never silently replaced.
 //! - Every ticket drawn is finished in the end: granted and released, refused, or given up by a
-//!   release that is repeated until it is answered or the session is over.
+//!   release that is repeated until it is answered or the session is over. So is that of a put or delete,
+//!   which is done once, whenever its answer comes.
 //! - Whatever is unanswered when a connection breaks is sent again on the next one, under the same
 //!   ticket or token, which makes it harmless.
 
@@ -29,10 +30,11 @@ mod core;
 mod net;
 mod session;
 mod timers;
+mod write;
 
 pub use api::{
     AcquireSpec, Action, CallId, CallRequest, ClaimId, ClaimResult, Event, Input, LinkError, LinkId,
-    LostReason, SessionHandle, SessionSpec,
+    LostReason, SessionHandle, SessionSpec, WriteId, WriteSpec,
 };
 pub use config::{CoreConfig, NoEndpoints};
 pub use core::Core;

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use palisade_types::{ClusterId, NodeId, RequestId, Rng, Time};
 use palisade_wire::{Member, ServerHello};
 
-use crate::api::{CallId, ClaimId, LinkId, SessionHandle};
+use crate::api::{CallId, ClaimId, LinkId, SessionHandle, WriteId};
 use crate::config::CoreConfig;
 
 /// How often in a row hints are followed at once. Beyond that they are followed with a pause.
@@ -24,6 +24,8 @@ pub(crate) enum What {
     /// Acquire, cancel or release.
     Claim(ClaimId),
     Call(CallId),
+    /// Put, delete, or a release that gives one up.
+    Write(WriteId),
 }
 
 /// A request that is not answered yet.

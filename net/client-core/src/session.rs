@@ -10,7 +10,7 @@ use palisade_types::time::millis;
 use palisade_types::{Refusal, Reply, RequestId, Rng, SessionId, SessionToken, Ticket, Time};
 use palisade_wire::{RENEW_SESSIONS_MAX, Request};
 
-use crate::api::{ClaimId, Event, LostReason, SessionHandle, SessionSpec};
+use crate::api::{ClaimId, Event, LostReason, SessionHandle, SessionSpec, WriteId};
 use crate::config::CoreConfig;
 use crate::core::Core;
 use crate::net::{What, backoff, jittered};
@@ -72,6 +72,7 @@ pub(crate) struct Session {
     next_ticket: u64,
     pub(crate) claims: BTreeSet<ClaimId>,
     pub(crate) tickets: BTreeMap<Ticket, ClaimId>,
+    pub(crate) writes: BTreeSet<WriteId>,
     timer: Time,
 }
 
@@ -96,10 +97,15 @@ impl Session {
     }
 
     pub(crate) fn draw_ticket(&mut self, claim: ClaimId) -> Ticket {
-        self.next_ticket += 1;
-        let ticket = Ticket(self.next_ticket);
+        let ticket = self.next_ticket();
         self.tickets.insert(ticket, claim);
         ticket
+    }
+
+    /// A ticket of which no push tells anything.
+    pub(crate) fn next_ticket(&mut self) -> Ticket {
+        self.next_ticket += 1;
+        Ticket(self.next_ticket)
     }
 
     /// The next time it has something to do by itself. What is due already is not counted: it is
@@ -149,6 +155,7 @@ impl Core {
             next_ticket: 0,
             claims: BTreeSet::new(),
             tickets: BTreeMap::new(),
+            writes: BTreeSet::new(),
             timer: Time::FAR,
         };
         self.sessions.insert(handle, session);
@@ -324,6 +331,7 @@ impl Core {
     fn claims_want(&mut self, handle: SessionHandle) {
         if let Some(session) = self.sessions.get(&handle) {
             self.wanting.extend(session.claims.iter().map(|claim| Item::Claim(*claim)));
+            self.wanting.extend(session.writes.iter().map(|write| Item::Write(*write)));
         }
     }
 

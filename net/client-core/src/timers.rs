@@ -1,9 +1,9 @@
-//! One deadline for each session, claim and read, in order.
+//! One deadline for each session, claim, read and write, in order.
 
 use alloc::collections::BTreeSet;
 use palisade_types::Time;
 
-use crate::api::{CallId, ClaimId, SessionHandle};
+use crate::api::{CallId, ClaimId, SessionHandle, WriteId};
 
 /// Whose deadline it is, and who wants to send something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,6 +11,7 @@ pub(crate) enum Item {
     Session(SessionHandle),
     Claim(ClaimId),
     Call(CallId),
+    Write(WriteId),
 }
 
 /// Deadlines by time. The owner of a deadline remembers it (`slot`), so that it can be moved.

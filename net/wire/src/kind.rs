@@ -86,6 +86,14 @@ kinds! {
     Operate = 0x0130, Request;
     /// [`crate::Request::ListOperatorActs`].
     ListOperatorActs = 0x0131, Request;
+    /// [`crate::Request::Put`].
+    Put = 0x0140, Request;
+    /// [`crate::Request::Delete`].
+    Delete = 0x0141, Request;
+    /// [`crate::Request::Get`].
+    Get = 0x0142, Request;
+    /// [`crate::Request::ListValues`].
+    ListValues = 0x0143, Request;
 
     /// `Reply::Opened`.
     Opened = 0x0201, Reply;
@@ -115,6 +123,14 @@ kinds! {
     OperatorDone = 0x0230, Reply;
     /// `Reply::OperatorActs`.
     OperatorActs = 0x0231, Reply;
+    /// `Reply::PutDone`.
+    PutDone = 0x0240, Reply;
+    /// `Reply::Deleted`.
+    Deleted = 0x0241, Reply;
+    /// `Reply::Value`.
+    Value = 0x0242, Reply;
+    /// `Reply::Values`.
+    Values = 0x0243, Reply;
     /// `Reply::Refused`.
     Refused = 0x02ff, Reply;
 

@@ -35,8 +35,9 @@ pub const FRAME_BYTES_MAX: usize = 1 << 20;
 pub const HEADER_BYTES: usize = 20;
 /// The longest body of any frame, in bytes.
 pub const BODY_BYTES_MAX: usize = FRAME_BYTES_MAX - HEADER_BYTES;
-/// The longest body of a request, in bytes. A server never buffers more for a client.
-pub const REQUEST_BODY_BYTES_MAX: usize = 16 * 1024;
+/// The longest body of a request, in bytes: a put of the longest value under the longest name, and some
+/// room. A server never buffers more for a client.
+pub const REQUEST_BODY_BYTES_MAX: usize = 20 * 1024;
 /// The most sessions one renewal names.
 pub const RENEW_SESSIONS_MAX: usize = 1_000;
 /// The longest explaining text in a message, in bytes; longer ones are cut when they are encoded.

@@ -1,6 +1,7 @@
 //! Fields that several messages share.
 
 use alloc::string::{String, ToString};
+use palisade_types::reply::Consistency;
 use palisade_types::{
     Cause, Class, DecodeError, Epoch, Fence, Incarnation, LogIndex, NodeId, Outcome, Reader, SessionId,
     Ticket, Writer,
@@ -146,6 +147,19 @@ pub(crate) fn cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
     }
 }
 
+pub(crate) fn put_consistency(w: &mut Writer<'_>, value: Consistency) {
+    w.u8(match value {
+        Consistency::Linearizable => 1,
+    });
+}
+
+pub(crate) fn consistency(r: &mut Reader<'_>) -> Result<Consistency, DecodeError> {
+    match r.u8()? {
+        1 => Ok(Consistency::Linearizable),
+        other => Err(DecodeError::Unknown { what: "consistency", value: u64::from(other) }),
+    }
+}
+
 pub(crate) fn put_outcome(w: &mut Writer<'_>, outcome: Outcome) {
     w.u8(match outcome {
         Outcome::Unknown => 0,
@@ -155,6 +169,7 @@ pub(crate) fn put_outcome(w: &mut Writer<'_>, outcome: Outcome) {
         Outcome::Denied => 4,
         Outcome::Refused => 5,
         Outcome::Forced => 6,
+        Outcome::Done => 8,
     });
 }
 
@@ -167,6 +182,7 @@ pub(crate) fn outcome(r: &mut Reader<'_>) -> Result<Outcome, DecodeError> {
         4 => Outcome::Denied,
         5 => Outcome::Refused,
         6 => Outcome::Forced,
+        8 => Outcome::Done,
         other => return Err(DecodeError::Unknown { what: "outcome", value: u64::from(other) }),
     })
 }

@@ -62,6 +62,11 @@ pub(crate) fn put_refusal(w: &mut Writer<'_>, refusal: &Refusal) {
             w.u64(last.0);
         }
         Refusal::InUse => w.u16(13),
+        Refusal::OwnedByOther { session, owner } => {
+            w.u16(14);
+            w.session(*session);
+            w.opt_name(owner.as_deref());
+        }
     }
 }
 
@@ -86,6 +91,7 @@ pub(crate) fn refusal(r: &mut Reader<'_>) -> Result<Refusal, DecodeError> {
         11 => Refusal::Interrupted { leader: opt_node(r)? },
         12 => Refusal::NotHeld { asked: Epoch(r.u64()?), last: Epoch(r.u64()?) },
         13 => Refusal::InUse,
+        14 => Refusal::OwnedByOther { session: r.session()?, owner: r.opt_name()? },
         other => return Err(DecodeError::Unknown { what: "refusal", value: u64::from(other) }),
     })
 }

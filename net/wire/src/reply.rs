@@ -2,15 +2,17 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use palisade_types::reply::{Consistency, ReadMark};
+use palisade_types::reply::ReadMark;
 use palisade_types::{DecodeError, LogIndex, Reader, Reply, RequestId, Writer};
 
 use crate::frame::{Frame, begin};
-use crate::parts::{bool, claim, fence, outcome, put_bool, put_claim, put_fence, put_outcome};
+use crate::parts::{
+    bool, claim, consistency, fence, outcome, put_bool, put_claim, put_consistency, put_fence, put_outcome,
+};
 use crate::refusal::{put_refusal, refusal};
 use crate::rows::{
     description, holder, list, lock_row, operator_row, put_description, put_holder, put_lock_row,
-    put_operator_row, put_page, put_session_row, put_status, session_row, status,
+    put_operator_row, put_page, put_session_row, put_status, put_value_row, session_row, status, value_row,
 };
 use crate::{Group, Kind, MessageError};
 
@@ -30,6 +32,10 @@ fn kind_of(reply: &Reply) -> Kind {
         Reply::Status(_) => Kind::StatusIs,
         Reply::OperatorDone { .. } => Kind::OperatorDone,
         Reply::OperatorActs { .. } => Kind::OperatorActs,
+        Reply::PutDone { .. } => Kind::PutDone,
+        Reply::Deleted { .. } => Kind::Deleted,
+        Reply::Value { .. } => Kind::Value,
+        Reply::Values { .. } => Kind::Values,
         Reply::Refused(_) => Kind::Refused,
     }
 }
@@ -50,6 +56,10 @@ pub fn encode_reply(reply: &Reply, id: RequestId, out: &mut Vec<u8>) {
         Reply::OperatorActs { read, rows, more } => {
             put_read(&mut Writer(out), *read);
             put_page(out, open.body(), rows, *more, put_operator_row);
+        }
+        Reply::Values { read, rows, more } => {
+            put_read(&mut Writer(out), *read);
+            put_page(out, open.body(), rows, *more, put_value_row);
         }
         other => encode_body(other, &mut Writer(out)),
     }
@@ -95,25 +105,35 @@ fn encode_body(reply: &Reply, w: &mut Writer<'_>) {
         }
         Reply::Status(status) => put_status(w, status),
         Reply::OperatorDone { action } => w.u64(action.0),
+        Reply::PutDone { session, ticket, revision } => {
+            put_claim(w, *session, *ticket);
+            w.u64(revision.0);
+        }
+        Reply::Deleted { session, ticket, existed } => {
+            put_claim(w, *session, *ticket);
+            put_bool(w, *existed);
+        }
+        Reply::Value { read, row } => {
+            put_read(w, *read);
+            put_bool(w, row.is_some());
+            if let Some(row) = row {
+                put_value_row(w, row);
+            }
+        }
         Reply::Refused(refusal) => put_refusal(w, refusal),
-        Reply::Locks { .. } | Reply::Sessions { .. } | Reply::OperatorActs { .. } => {
+        Reply::Locks { .. } | Reply::Sessions { .. } | Reply::OperatorActs { .. } | Reply::Values { .. } => {
             unreachable!("pages are encoded by the caller")
         }
     }
 }
 
 fn put_read(w: &mut Writer<'_>, read: ReadMark) {
-    w.u8(match read.consistency {
-        Consistency::Linearizable => 1,
-    });
+    put_consistency(w, read.consistency);
     w.u64(read.revision.0);
 }
 
 fn read(r: &mut Reader<'_>) -> Result<ReadMark, DecodeError> {
-    let consistency = match r.u8()? {
-        1 => Consistency::Linearizable,
-        other => return Err(DecodeError::Unknown { what: "consistency", value: u64::from(other) }),
-    };
+    let consistency = consistency(r)?;
     Ok(ReadMark { consistency, revision: LogIndex(r.u64()?) })
 }
 
@@ -172,6 +192,24 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Reply, DecodeError> {
         Kind::OperatorActs => {
             let (read, more) = (read(&mut r)?, bool(&mut r, "more")?);
             Reply::OperatorActs { read, more, rows: list(&mut r, operator_row)? }
+        }
+        Kind::PutDone => {
+            let (session, ticket) = claim(&mut r)?;
+            Reply::PutDone { session, ticket, revision: LogIndex(r.u64()?) }
+        }
+        Kind::Deleted => {
+            let (session, ticket) = claim(&mut r)?;
+            Reply::Deleted { session, ticket, existed: bool(&mut r, "existed")? }
+        }
+        Kind::Value => {
+            let read = read(&mut r)?;
+            let there = bool(&mut r, "presence")?;
+            let row = if there { Some(Box::new(value_row(&mut r)?)) } else { None };
+            Reply::Value { read, row }
+        }
+        Kind::Values => {
+            let (read, more) = (read(&mut r)?, bool(&mut r, "more")?);
+            Reply::Values { read, more, rows: list(&mut r, value_row)? }
         }
         Kind::StatusIs => Reply::Status(Box::new(status(&mut r)?)),
         Kind::Refused => Reply::Refused(refusal(&mut r)?),

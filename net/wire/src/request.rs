@@ -1,13 +1,16 @@
 //! What a client asks.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use palisade_types::limits::VALUE_BYTES_MAX;
+use palisade_types::reply::Consistency;
 use palisade_types::{
     Class, DecodeError, Key, LogIndex, Name, OperatorAct, Reader, RequestId, SessionId, SessionToken, Ticket,
     Writer,
 };
 
 use crate::frame::{Frame, begin};
-use crate::parts::{claim, class, put_claim, put_class};
+use crate::parts::{claim, class, consistency, put_claim, put_class, put_consistency};
 use crate::{Group, Kind, MessageError, RENEW_SESSIONS_MAX};
 
 /// How long an acquire waits for a key that is held.
@@ -119,6 +122,40 @@ pub enum Request {
         /// The most rows wanted.
         rows: u32,
     },
+    /// Gives an ephemeral key of a session a value. Repeating it with the same ticket is harmless.
+    Put {
+        /// Whose.
+        session: SessionId,
+        /// The number of the command in its session, from 1.
+        ticket: Ticket,
+        /// The key.
+        key: Key,
+        /// At most [`VALUE_BYTES_MAX`] bytes.
+        value: Arc<[u8]>,
+    },
+    /// Removes an ephemeral key of a session. Repeating it with the same ticket is harmless.
+    Delete {
+        /// Whose.
+        session: SessionId,
+        /// The number of the command in its session, from 1.
+        ticket: Ticket,
+        /// The key.
+        key: Key,
+    },
+    /// Asks for an ephemeral key and its value.
+    Get {
+        /// The key.
+        key: Key,
+    },
+    /// Asks for a page of ephemeral keys with their values.
+    ListValues {
+        /// What the keys begin with; `None` for all.
+        prefix: Option<Name>,
+        /// The last key of the page before.
+        after: Option<Key>,
+        /// The most rows wanted.
+        rows: u32,
+    },
 }
 
 impl Request {
@@ -138,6 +175,10 @@ impl Request {
             Request::Status => Kind::Status,
             Request::Operate { .. } => Kind::Operate,
             Request::ListOperatorActs { .. } => Kind::ListOperatorActs,
+            Request::Put { .. } => Kind::Put,
+            Request::Delete { .. } => Kind::Delete,
+            Request::Get { .. } => Kind::Get,
+            Request::ListValues { .. } => Kind::ListValues,
         }
     }
 
@@ -199,6 +240,25 @@ impl Request {
                 w.u64(after.0);
                 w.u32(*rows);
             }
+            Request::Put { session, ticket, key, value } => {
+                put_claim(w, *session, *ticket);
+                w.name(key);
+                w.bytes(value);
+            }
+            Request::Delete { session, ticket, key } => {
+                put_claim(w, *session, *ticket);
+                w.name(key);
+            }
+            Request::Get { key } => {
+                put_consistency(w, Consistency::Linearizable);
+                w.name(key);
+            }
+            Request::ListValues { prefix, after, rows } => {
+                put_consistency(w, Consistency::Linearizable);
+                w.opt_name(prefix.as_deref());
+                w.opt_name(after.as_deref());
+                w.u32(*rows);
+            }
         }
     }
 
@@ -253,6 +313,23 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Request, DecodeError> {
             Request::Operate { by: r.name()?, reason: r.name()?, act: OperatorAct::decode(&mut r)? }
         }
         Kind::ListOperatorActs => Request::ListOperatorActs { after: LogIndex(r.u64()?), rows: r.u32()? },
+        Kind::Put => {
+            let (session, ticket) = claim(&mut r)?;
+            let (key, value) = (r.name()?, r.bytes("value", VALUE_BYTES_MAX)?);
+            Request::Put { session, ticket, key, value: Arc::from(value) }
+        }
+        Kind::Delete => {
+            let (session, ticket) = claim(&mut r)?;
+            Request::Delete { session, ticket, key: r.name()? }
+        }
+        Kind::Get => {
+            consistency(&mut r)?;
+            Request::Get { key: r.name()? }
+        }
+        Kind::ListValues => {
+            consistency(&mut r)?;
+            Request::ListValues { prefix: r.opt_name()?, after: r.opt_name()?, rows: r.u32()? }
+        }
         _ => return Err(DecodeError::Unknown { what: "request kind", value: u64::from(kind.number()) }),
     };
     r.finish()?;

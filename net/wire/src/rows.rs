@@ -1,10 +1,11 @@
 //! The records inside the answers to reads.
 
 use alloc::vec::Vec;
+use palisade_types::limits::VALUE_BYTES_MAX;
 use palisade_types::reply::NodeStatus;
 use palisade_types::{
     DecodeError, Description, Epoch, HolderInfo, LockRow, LogIndex, NodeId, OperatorAct, OperatorRow, Reader,
-    SessionRow, Term, Transition, TransitionKind, WaiterInfo, Writer,
+    SessionRow, Term, Transition, TransitionKind, ValueRow, WaiterInfo, Writer,
 };
 
 use crate::BODY_BYTES_MAX;
@@ -169,14 +170,34 @@ pub(crate) fn put_session_row(w: &mut Writer<'_>, row: &SessionRow) {
     w.u32(row.ttl_ms);
     w.u32(row.held);
     w.u32(row.waiting);
+    w.u32(row.values);
     w.opt_name(row.owner.as_deref());
     w.opt_name(row.incarnation.as_deref());
 }
 
 pub(crate) fn session_row(r: &mut Reader<'_>) -> Result<SessionRow, DecodeError> {
     let session = r.session()?;
-    let (ttl_ms, held, waiting) = (r.u32()?, r.u32()?, r.u32()?);
-    Ok(SessionRow { session, ttl_ms, held, waiting, owner: r.opt_name()?, incarnation: r.opt_name()? })
+    let (ttl_ms, held, waiting, values) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
+    let (owner, incarnation) = (r.opt_name()?, r.opt_name()?);
+    Ok(SessionRow { session, ttl_ms, held, waiting, values, owner, incarnation })
+}
+
+pub(crate) fn put_value_row(w: &mut Writer<'_>, row: &ValueRow) {
+    w.name(&row.key);
+    w.session(row.session);
+    w.u64(row.created.0);
+    w.u64(row.modified.0);
+    put_bool(w, row.ending);
+    w.opt_name(row.owner.as_deref());
+    w.bytes(&row.value);
+}
+
+pub(crate) fn value_row(r: &mut Reader<'_>) -> Result<ValueRow, DecodeError> {
+    let (key, session) = (r.name()?, r.session()?);
+    let (created, modified) = (LogIndex(r.u64()?), LogIndex(r.u64()?));
+    let (ending, owner) = (bool(r, "ending")?, r.opt_name()?);
+    let value = r.bytes("value", VALUE_BYTES_MAX)?.into();
+    Ok(ValueRow { key, value, session, owner, created, modified, ending })
 }
 
 pub(crate) fn put_status(w: &mut Writer<'_>, s: &NodeStatus) {

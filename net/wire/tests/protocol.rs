@@ -26,5 +26,5 @@ fn the_document_lists_every_kind_under_its_number_and_no_other() {
 #[test]
 fn the_document_gives_the_limits_of_the_code() {
     assert!(TEXT.contains("| frame | 1,048,576 bytes") && FRAME_BYTES_MAX == 1_048_576);
-    assert!(TEXT.contains("push frame | 16,384 bytes") && REQUEST_BODY_BYTES_MAX == 16_384);
+    assert!(TEXT.contains("push frame | 20,480 bytes") && REQUEST_BODY_BYTES_MAX == 20_480);
 }

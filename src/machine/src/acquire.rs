@@ -143,8 +143,8 @@ impl Machine {
             Some(Refusal::QuotaExceeded { what: String::from(what), limit: u64::from(limit) })
         };
         let keys_max = self.limits.keys_per_session;
-        if self.sessions.records[owner].open.len() >= keys_max as usize {
-            let what = String::from("keys held or awaited");
+        if self.sessions.records[owner].keys() >= keys_max as usize {
+            let what = String::from(KEYS_OF_A_SESSION);
             return Some(Refusal::SessionFull { what, limit: u64::from(keys_max) });
         }
         if self.claims.records.len() >= self.limits.claims as usize {
@@ -172,6 +172,9 @@ impl Machine {
         Box::new(self.holder_info(lock, clock_ms).expect("the key is held"))
     }
 }
+
+/// What a session has so many of that it is full.
+pub(crate) const KEYS_OF_A_SESSION: &str = "keys held, awaited or put";
 
 pub(crate) fn bad_ticket() -> Reply {
     Reply::Refused(Refusal::BadRequest { reason: "tickets count 1, 2, 3 … and stay below 2^60".into() })

@@ -24,6 +24,8 @@ impl Machine {
         self.check_sessions();
         self.check_backlog();
         self.check_limits();
+        self.values
+            .check(|session| self.sessions.find(session).map(|slot| self.sessions.records[slot].values()));
         self.acts.check();
     }
 
@@ -138,7 +140,8 @@ impl Machine {
             }
         }
         let ending = self.claims.records.iter().filter(|(_, c)| c.state == State::Ending).count();
-        assert_eq!(ending, self.backlog_len(), "every key of the dead is in the backlog");
+        let locks = self.backlog_len() - self.values.ending_len();
+        assert_eq!(ending, locks, "every key of the dead is in the backlog");
     }
 
     /// S10: nothing grows past its limit.
@@ -149,7 +152,7 @@ impl Machine {
         assert!(counts.idle_keys <= u64::from(self.limits.idle_keys));
         assert!(counts.ended_sessions <= u64::from(self.limits.ended_sessions));
         for (_, session) in self.sessions.records.iter() {
-            assert!(session.open.len() <= self.limits.keys_per_session as usize);
+            assert!(session.keys() <= self.limits.keys_per_session as usize);
         }
         for (_, lock) in self.locks.records.iter() {
             assert!(lock.queue.len <= self.limits.waiters_per_key);

@@ -17,16 +17,17 @@
 //! 7 operator      by name, reason name, act u8, and then: 1 report dead, 2 evict: session, release_now u32;
 //!                 3 force release: epoch u64, key name; 4 retire: key name
 //! 8 downgrade     session, ticket u64, holds u64 (the ticket of the claim)
-//! 9 campaign      session, ticket u64, wait u8 (0 or 1), key name, value
-//! 10 proclaim     session, ticket u64, leads u64 (the ticket of the claim), value
-//! value: length u16, bytes
+//! 9 campaign      session, ticket u64, wait u8 (0 or 1), key name, value: as of a put
+//! 10 proclaim     session, ticket u64, leads u64 (the ticket of the claim), value: as of a put
+//! 11 put          session, ticket u64, key name, value: its length in four bytes, and its bytes
+//! 12 delete       session, ticket u64, key name
 //! session: shard u32, opened u64
 //! ```
 
 use alloc::vec::Vec;
 
+use palisade_types::limits::VALUE_BYTES_MAX;
 use palisade_types::name::NAME_BYTES_MAX;
-use palisade_types::value::VALUE_BYTES_MAX;
 use palisade_types::{
     ActRef, Cause, Class, DecodeError, Key, LogIndex, Mode, Name, NameError, OnDeath, OperatorAct, Reader,
     SessionId, SessionToken, ShardId, Ticket, Value, Writer,
@@ -42,6 +43,8 @@ const OPERATOR: u8 = 7;
 const DOWNGRADE: u8 = 8;
 const CAMPAIGN: u8 = 9;
 const PROCLAIM: u8 = 10;
+const PUT: u8 = 11;
+const DELETE: u8 = 12;
 
 const CAUSE_CLOSED: u8 = 1;
 const CAUSE_EXPIRED: u8 = 2;
@@ -58,9 +61,10 @@ const CLAIM_BYTES: usize = SESSION_BYTES + 8;
 const OPEN_BYTES_MAX: usize = 1 + 16 + 4 + 2 * NAME_FIELD_MAX;
 const ACQUIRE_BYTES_MAX: usize = 1 + SESSION_BYTES + 8 + 1 + 2 * NAME_FIELD_MAX;
 const OPERATOR_BYTES_MAX: usize = 1 + 2 * NAME_FIELD_MAX + ActRef::BYTES_MAX;
-const CAMPAIGN_BYTES_MAX: usize = 1 + CLAIM_BYTES + 1 + NAME_FIELD_MAX + 2 + VALUE_BYTES_MAX;
-const _: () = assert!(CAMPAIGN_BYTES_MAX > OPERATOR_BYTES_MAX && OPERATOR_BYTES_MAX > OPEN_BYTES_MAX);
-const _: () = assert!(CAMPAIGN_BYTES_MAX > ACQUIRE_BYTES_MAX && VALUE_BYTES_MAX <= u16::MAX as usize);
+const PUT_BYTES_MAX: usize = 1 + CLAIM_BYTES + NAME_FIELD_MAX + 4 + VALUE_BYTES_MAX;
+const CAMPAIGN_BYTES_MAX: usize = PUT_BYTES_MAX + 1;
+const _: () = assert!(OPERATOR_BYTES_MAX > OPEN_BYTES_MAX && OPERATOR_BYTES_MAX > ACQUIRE_BYTES_MAX);
+const _: () = assert!(PUT_BYTES_MAX > OPERATOR_BYTES_MAX);
 
 /// What a replica is told to do. No command (zero bytes) is also one: it does nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,6 +172,26 @@ pub enum Command {
         leads: Ticket,
         /// The new value.
         value: Value,
+    },
+    /// Gives an ephemeral key of the session a value.
+    Put {
+        /// Whose key.
+        session: SessionId,
+        /// The number of the command.
+        ticket: Ticket,
+        /// Which key.
+        key: Key,
+        /// At most [`VALUE_BYTES_MAX`] bytes.
+        value: Value,
+    },
+    /// Removes an ephemeral key of the session.
+    Delete {
+        /// Whose key.
+        session: SessionId,
+        /// The number of the command.
+        ticket: Ticket,
+        /// Which key.
+        key: Key,
     },
 }
 
@@ -278,11 +302,33 @@ pub enum CommandRef<'a> {
         /// The new value.
         value: &'a [u8],
     },
+    /// See [`Command::Put`].
+    Put {
+        /// Whose key.
+        session: SessionId,
+        /// The number of the command.
+        ticket: Ticket,
+        /// Which key.
+        key: &'a str,
+        /// Its bytes.
+        value: &'a [u8],
+    },
+    /// See [`Command::Delete`].
+    Delete {
+        /// Whose key.
+        session: SessionId,
+        /// The number of the command.
+        ticket: Ticket,
+        /// Which key.
+        key: &'a str,
+    },
 }
 
 impl Command {
     /// No command has more bytes than this.
     pub const BYTES_MAX: usize = CAMPAIGN_BYTES_MAX;
+    /// No command but those that carry a value, has more bytes than this.
+    pub const PLAIN_BYTES_MAX: usize = OPERATOR_BYTES_MAX;
 
     /// Appends the bytes of the command.
     ///
@@ -330,6 +376,10 @@ impl Command {
             Command::Proclaim { session, ticket, leads, ref value } => {
                 CommandRef::Proclaim { session, ticket, leads, value }
             }
+            Command::Put { session, ticket, ref key, ref value } => {
+                CommandRef::Put { session, ticket, key, value }
+            }
+            Command::Delete { session, ticket, ref key } => CommandRef::Delete { session, ticket, key },
         }
     }
 }
@@ -413,14 +463,27 @@ impl<'a> CommandRef<'a> {
                 w.u64(ticket.0);
                 w.u8(u8::from(wait));
                 put_bytes(&mut w, key);
-                put_bytes(&mut w, value);
+                w.bytes(value);
             }
             CommandRef::Proclaim { session, ticket, leads, value } => {
                 w.u8(PROCLAIM);
                 w.session(session);
                 w.u64(ticket.0);
                 w.u64(leads.0);
-                put_bytes(&mut w, value);
+                w.bytes(value);
+            }
+            CommandRef::Put { session, ticket, key, value } => {
+                w.u8(PUT);
+                w.session(session);
+                w.u64(ticket.0);
+                w.name(key);
+                w.bytes(value);
+            }
+            CommandRef::Delete { session, ticket, key } => {
+                w.u8(DELETE);
+                w.session(session);
+                w.u64(ticket.0);
+                w.name(key);
             }
         }
     }
@@ -488,6 +551,15 @@ impl<'a> CommandRef<'a> {
                 let release_now = if act.ends().is_some() { r.u32()? } else { 0 };
                 CommandRef::Operator { by, reason, act, release_now }
             }
+            PUT => {
+                let (session, ticket) = get_claim(&mut r)?;
+                let key = r.name_str()?;
+                CommandRef::Put { session, ticket, key, value: r.bytes("value", VALUE_BYTES_MAX)? }
+            }
+            DELETE => {
+                let (session, ticket) = get_claim(&mut r)?;
+                CommandRef::Delete { session, ticket, key: r.name_str()? }
+            }
             other => return Err(DecodeError::Unknown { what: "command", value: other.into() }),
         };
         r.finish()?;
@@ -523,11 +595,17 @@ impl<'a> CommandRef<'a> {
                 session,
                 ticket,
                 key: Key::from_bytes(key)?,
-                value: to_value(value)?,
+                value: Value::from(value),
                 wait,
             },
             CommandRef::Proclaim { session, ticket, leads, value } => {
-                Command::Proclaim { session, ticket, leads, value: to_value(value)? }
+                Command::Proclaim { session, ticket, leads, value: Value::from(value) }
+            }
+            CommandRef::Put { session, ticket, key, value } => {
+                Command::Put { session, ticket, key: Key::new(key)?, value: Value::from(value) }
+            }
+            CommandRef::Delete { session, ticket, key } => {
+                Command::Delete { session, ticket, key: Key::new(key)? }
             }
         })
     }
@@ -539,19 +617,8 @@ fn put_bytes(w: &mut Writer<'_>, bytes: &[u8]) {
 }
 
 fn get_value<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
-    let len = usize::from(r.u16()?);
-    if len > VALUE_BYTES_MAX {
-        return Err(TOO_LONG);
-    }
-    r.take(len)
+    r.bytes("value", VALUE_BYTES_MAX)
 }
-
-/// A value whose length has been checked, or has not.
-pub(crate) fn to_value(bytes: &[u8]) -> Result<Value, DecodeError> {
-    Value::new(bytes).map_err(|_| TOO_LONG)
-}
-
-const TOO_LONG: DecodeError = DecodeError::TooLong { what: "a value", max: VALUE_BYTES_MAX };
 
 fn get_bool(r: &mut Reader<'_>, what: &'static str) -> Result<bool, DecodeError> {
     match r.u8()? {

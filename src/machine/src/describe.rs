@@ -196,11 +196,16 @@ fn session_row(view: SessionView<'_>) -> SessionRow {
         held: view.held,
         waiting: view.waiting,
         quarantined: view.quarantined,
+        values: view.values,
     }
 }
 
 /// The first rows, and whether there are more.
-fn page<T, R>(mut items: impl Iterator<Item = T>, rows: u32, row: impl Fn(T) -> R) -> (Vec<R>, bool) {
+pub(crate) fn page<T, R>(
+    mut items: impl Iterator<Item = T>,
+    rows: u32,
+    row: impl Fn(T) -> R,
+) -> (Vec<R>, bool) {
     let rows: Vec<R> = items.by_ref().take(rows.min(PAGE_ROWS_MAX) as usize).map(row).collect();
     (rows, items.next().is_some())
 }

@@ -2,13 +2,15 @@
 //! hash maps and the places of the records.
 
 use palisade_types::hash::Xxh3;
-use palisade_types::{Cause, Class, LogIndex, Name, OperatorAct, TransitionKind, Value};
+use palisade_types::{Cause, Class, Key, LogIndex, Name, OperatorAct, TransitionKind};
 
 use crate::claims::{List, State};
 use crate::describe::Happened;
 use crate::machine::Machine;
 use crate::session::Session;
+
 use crate::slab::Slot;
+use crate::values::Value;
 
 /// Feeds fields to the hash, each with its length fixed or said.
 struct Digest(Xxh3);
@@ -28,7 +30,7 @@ impl Digest {
         self.0.update(text.as_bytes());
     }
 
-    fn value(&mut self, v: &Value) {
+    fn bytes(&mut self, v: &[u8]) {
         self.u64(v.len() as u64);
         self.0.update(v);
     }
@@ -55,6 +57,20 @@ impl Digest {
         self.u64(code);
         self.u64(number);
         self.name(key);
+    }
+
+    fn value(&mut self, key: &Key, v: &Value) {
+        self.name(Some(key));
+        self.u64(v.bytes.len() as u64);
+        self.0.update(&v.bytes);
+        self.u64(v.session.0);
+        self.name(v.owner.as_ref());
+        self.u64(v.created.0);
+        self.u64(v.modified.0);
+        self.u64(u64::from(v.ending.is_some()));
+        if let Some(cause) = v.ending {
+            self.cause(cause);
+        }
     }
 
     fn happened(&mut self, v: &Happened) {
@@ -102,6 +118,13 @@ impl Machine {
         }
         for session in self.sessions.quarantined_after(LogIndex(0)) {
             d.u64(session.opened.0);
+        }
+        d.u64(self.values.len() as u64);
+        for (key, value) in self.values.iter() {
+            d.value(key, value);
+        }
+        for key in self.values.ending() {
+            d.name(Some(key));
         }
         for ended in self.ended.iter() {
             d.u64(ended.opened.0);
@@ -187,8 +210,8 @@ impl Machine {
         });
         d.name(claim.resource.as_ref());
         if let Some(candidate) = self.candidates.get(&slot) {
-            d.value(candidate.campaign());
-            d.value(candidate.value());
+            d.bytes(candidate.campaign());
+            d.bytes(candidate.value());
         }
         if let Some(cause) = session.ended() {
             d.cause(cause);

@@ -3,8 +3,10 @@
 
 use alloc::vec::Vec;
 
+use palisade_types::limits::TICKET_RANGES_MAX;
 use palisade_types::{Class, Mutant, Outcome, Refusal, Reply, SessionId, Ticket, TransitionKind};
 
+use crate::acquire::tickets_full;
 use crate::claims::flag;
 use crate::locks::Tenure;
 use crate::machine::{Applied, Effect, Machine};
@@ -35,6 +37,10 @@ impl Machine {
                 return effects.push(Effect::Reply(Reply::Refused(refusal)));
             }
         };
+        let record = &self.sessions.records[owner];
+        if record.tickets.count_with(holds) + record.open.len() > TICKET_RANGES_MAX {
+            return effects.push(Effect::Reply(tickets_full()));
+        }
         let lock = self.claims.records[claim].lock;
         self.convert(at, owner, claim, ticket);
         let fence = self.grant(at, lock, claim);

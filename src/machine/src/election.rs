@@ -3,7 +3,6 @@
 
 use palisade_types::{Class, Mutant, Outcome, Refusal, Reply, SessionId, Ticket, Value};
 
-use crate::acquire::{bad_ticket, tickets_full};
 use crate::claims::State;
 use crate::locks::Lock;
 use crate::machine::{Machine, Wish};
@@ -98,26 +97,5 @@ impl Machine {
             return Err(Refusal::BadRequest { reason: "the claim of that ticket still waits".into() });
         }
         Ok(claim)
-    }
-
-    /// The session of a command whose ticket must be new, or the answer to it: the session is gone, the
-    /// ticket is none, in use for a claim, or finished, or there is no room for one more.
-    pub(crate) fn new_ticket(&self, session: SessionId, ticket: Ticket) -> Result<Slot, Reply> {
-        let Some(owner) = self.find_session(session) else { return Err(self.not_live(session)) };
-        if ticket.0 == 0 || ticket > crate::TICKET_MAX {
-            return Err(bad_ticket());
-        }
-        let record = &self.sessions.records[owner];
-        if record.open.find(ticket).is_some() {
-            return Err(Reply::Refused(Refusal::TicketMismatch { ticket }));
-        }
-        if record.tickets.is_finished(ticket) {
-            let outcome = record.tickets.outcome(ticket);
-            return Err(Reply::Refused(Refusal::TicketFinished { ticket, outcome }));
-        }
-        if record.tickets.count() + record.open.len() >= palisade_types::limits::TICKET_RANGES_MAX {
-            return Err(tickets_full());
-        }
-        Ok(owner)
     }
 }

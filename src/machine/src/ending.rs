@@ -48,7 +48,7 @@ impl Machine {
             opened: at.index,
             open: Open::default(),
             tickets: Tickets::default(),
-            life: Life::Live { ttl_ms },
+            life: Life::Live { ttl_ms, values: 0 },
             token,
             owner,
             incarnation,
@@ -99,7 +99,10 @@ impl Machine {
             }
         }
         self.quarantine(slot, cause);
-        self.let_go(at, slot, cause, release_now, effects);
+        let budget = self.let_go(at, slot, cause, release_now, effects);
+        if !self.mutants.has(Mutant::V1) {
+            self.drop_values(session.opened, cause, budget);
+        }
     }
 
     /// Takes a dead session out of every queue, before any key is released: one of its own keys
@@ -164,13 +167,21 @@ impl Machine {
     }
 
     /// Releases some of the keys of a session that has ended, at most 50; the rest joins the backlog.
-    fn let_go(&mut self, at: Applied, slot: Slot, cause: Cause, release_now: u32, effects: &mut Vec<Effect>) {
+    /// Returns how many more it might have released.
+    fn let_go(
+        &mut self,
+        at: Applied,
+        slot: Slot,
+        cause: Cause,
+        release_now: u32,
+        effects: &mut Vec<Effect>,
+    ) -> u32 {
         let mut budget = release_now.min(RELEASES_PER_ENTRY);
         let held = |&(_, claim): &(Ticket, Slot)| self.claims.records[claim].state == State::Held;
         let keys: Vec<Slot> = self.sessions.records[slot].open.iter().filter(held).map(|c| c.1).collect();
         if self.sessions.records[slot].open.is_empty() {
             self.sessions.records.remove(slot);
-            return;
+            return budget;
         }
         let is_wanted = |&claim: &Slot| {
             let lock = &self.locks.records[self.claims.records[claim].lock];
@@ -185,10 +196,12 @@ impl Machine {
                 self.put_off(claim);
             }
         }
+        budget
     }
 
     /// Goes on where entries had no room: lets in waiters that may share their key, and releases keys
-    /// from the backlog, at most 50, those that others wait for first.
+    /// from the backlog, at most 50: those that others wait for first, then the other locks, then
+    /// ephemeral keys.
     pub(crate) fn sweep(&mut self, at: Applied, releases: u32, effects: &mut Vec<Effect>) {
         while let Some(&lock) = self.due.front() {
             self.admit(at, lock, effects);
@@ -200,7 +213,8 @@ impl Machine {
             let list = if self.wanted.len > 0 { &mut self.wanted } else { &mut self.unwanted };
             let claim = list.head;
             if claim == NONE {
-                return;
+                self.sweep_value();
+                continue;
             }
             self.claims.unlink(list, claim);
             let owner = &self.sessions.records[self.claims.records[claim].session];

@@ -26,8 +26,12 @@
 //! held and the claim would not wait (`Denied`) · the session (`SessionFull`), the shard or the key's
 //! queue (`QuotaExceeded`) has no room · it is granted or queued.
 //!
-//! Layout: `machine` is the way in; `acquire`, `release` and `ending` are the commands; `session`,
-//! `open`, `tickets`, `ended`, `locks`, `idle` and `claims` keep the records; `describe` reads them;
+//! A put is judged in the same order up to the record of tickets, and then: the key is another
+//! session's (`OwnedByOther`) · the session has no room for one more (`SessionFull`) · it is done, which
+//! finishes the ticket as every other answer does.
+//!
+//! Layout: `machine` is the way in; `acquire`, `release`, `ending` and `put` are the commands; `session`,
+//! `open`, `tickets`, `ended`, `locks`, `idle`, `claims` and `values` keep the records; `describe` reads them;
 //! `operate` is what operators do;
 //! `warm` fetches them ahead of their use; `check` and `digest` go over all of them. With the feature
 //! `model` there is also a second, naive machine that tests compare this one with.
@@ -59,12 +63,14 @@ mod machine;
 pub mod model;
 mod open;
 mod operate;
+mod put;
 mod release;
 mod session;
 mod slab;
 #[cfg(test)]
 mod tests;
 mod tickets;
+mod values;
 mod warm;
 
 pub use command::{Command, CommandRef};

@@ -10,7 +10,7 @@ use palisade_types::{
 };
 
 use crate::claims::{Claims, List, State, flag};
-use crate::command::{CommandRef, to_value};
+use crate::command::CommandRef;
 use crate::election::Candidate;
 use crate::ended::Ended;
 use crate::holders::Holders;
@@ -18,6 +18,7 @@ use crate::locks::{Locks, When};
 use crate::operate::{Acts, Order};
 use crate::session::{Session, Sessions};
 use crate::slab::Slot;
+use crate::values::Values;
 
 /// Where in the log a command stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +96,8 @@ pub struct SessionView<'a> {
     pub waiting: u32,
     /// It has ended, and keys that it held are in quarantine.
     pub quarantined: bool,
+    /// Ephemeral keys it has put.
+    pub values: u32,
 }
 
 /// An open claim of a live session.
@@ -121,6 +124,10 @@ pub struct Counts {
     pub backlog: u64,
     /// Ended sessions whose keys are in quarantine.
     pub quarantined_sessions: u64,
+    /// Ephemeral keys, those of ended sessions included.
+    pub values: u64,
+    /// Bytes of their names and values.
+    pub value_bytes: u64,
     /// Ends of sessions remembered.
     pub ended_sessions: u64,
 }
@@ -173,6 +180,7 @@ pub struct Machine {
     pub(crate) unwanted: List,
     /// What operators did.
     pub(crate) acts: Acts,
+    pub(crate) values: Values,
 }
 
 impl Machine {
@@ -195,6 +203,7 @@ impl Machine {
             wanted: List::EMPTY,
             unwanted: List::EMPTY,
             acts: Acts::default(),
+            values: Values::default(),
         }
     }
 
@@ -245,13 +254,20 @@ impl Machine {
             CommandRef::Campaign { session, ticket, key, value, wait } => {
                 let (key, _) = self.wanted(key, None).map_err(refuse)?;
                 let flags = flags(Mode::Exclusive, wait, OnDeath::Release);
-                let value = Some(to_value(value).map_err(refuse)?);
+                let value = Some(Value::from(value));
                 let wish = Wish { key, class: Class::Election, resource: None, flags, value };
                 self.acquire(at, session, ticket, wish, effects);
             }
             CommandRef::Proclaim { session, ticket, leads, value } => {
-                let value = to_value(value).map_err(refuse)?;
-                effects.push(Effect::Reply(self.proclaim(session, ticket, leads, value)));
+                effects.push(Effect::Reply(self.proclaim(session, ticket, leads, Value::from(value))));
+            }
+            CommandRef::Put { session, ticket, key, value } => {
+                let reply = self.put(at, session, ticket, key, value);
+                effects.push(Effect::Reply(reply));
+            }
+            CommandRef::Delete { session, ticket, key } => {
+                let reply = self.delete(session, ticket, key);
+                effects.push(Effect::Reply(reply));
             }
         }
         Ok(())
@@ -316,7 +332,7 @@ impl Machine {
 
     /// Keys of ended sessions still to be released by sweeps.
     pub fn backlog_len(&self) -> usize {
-        self.wanted.len as usize + self.unwanted.len as usize
+        self.wanted.len as usize + self.unwanted.len as usize + self.values.ending_len()
     }
 
     /// Whether there is something left that sweeps go on with: keys of ended sessions, or waiters that
@@ -334,6 +350,8 @@ impl Machine {
             claims: self.claims.records.len() as u64,
             backlog: self.backlog_len() as u64,
             quarantined_sessions: self.sessions.quarantined() as u64,
+            values: self.values.len() as u64,
+            value_bytes: self.values.bytes(),
             ended_sessions: self.ended.len() as u64,
         }
     }
@@ -384,6 +402,7 @@ impl Machine {
             held: session.open.held,
             waiting: session.waiting(),
             quarantined: !session.is_live(),
+            values: session.values(),
         }
     }
 }

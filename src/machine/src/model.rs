@@ -15,6 +15,10 @@ use palisade_types::{
 
 use crate::{Applied, ApplyError, Command, Effect};
 
+mod convert;
+mod operate;
+mod values;
+
 #[derive(Clone, Debug)]
 struct Session {
     id: SessionId,
@@ -105,6 +109,7 @@ pub struct Model {
     epoch_floor: u64,
     /// Oldest first; the clock in place of the time since.
     operators: Vec<OperatorRow>,
+    values: values::Values,
 }
 
 impl Model {
@@ -124,6 +129,7 @@ impl Model {
             quarantined: Vec::new(),
             epoch_floor: 0,
             operators: Vec::new(),
+            values: values::Values::default(),
         }
     }
 
@@ -209,6 +215,14 @@ impl Model {
                     Err(refusal) => Reply::Refused(refusal),
                 };
                 effects.insert(place, Effect::Reply(reply));
+            }
+            Command::Put { session, ticket, key, value } => {
+                let reply = self.put(at, session, ticket, key, &value);
+                effects.push(Effect::Reply(reply));
+            }
+            Command::Delete { session, ticket, key } => {
+                let reply = self.delete(session, ticket, &key);
+                effects.push(Effect::Reply(reply));
             }
         }
         Ok(())
@@ -413,10 +427,8 @@ impl Model {
                 return Some(Reply::Denied { session, ticket, waiting, holder });
             }
         }
-        if self.claims_of(s.id).len() >= self.limits.keys_per_session as usize {
-            let what = "keys held or awaited".to_string();
-            let limit = self.limits.keys_per_session.into();
-            return Some(Reply::Refused(Refusal::SessionFull { what, limit }));
+        if let Some(refusal) = self.full(s.id) {
+            return Some(Reply::Refused(refusal));
         }
         let all: usize = self.locks.values().map(|l| l.queue.len() + l.holders.len()).sum();
         if all >= self.limits.claims as usize {
@@ -576,17 +588,27 @@ impl Model {
             self.quarantined.push(dead);
             self.quarantined.sort_by_key(|s| s.id);
         }
-        self.let_go(at, session, cause, now, effects);
+        let left = self.let_go(at, session, cause, now, effects);
+        self.values.end(session, left);
     }
 
-    /// Frees what a dead session holds, but what is in quarantine or waits for a sweep already.
-    fn let_go(&mut self, at: Applied, session: SessionId, cause: Cause, now: u32, effects: &mut Vec<Effect>) {
+    /// Frees what a dead session holds, but what is in quarantine or waits for a sweep already. Returns
+    /// how many more it might have freed.
+    fn let_go(
+        &mut self,
+        at: Applied,
+        session: SessionId,
+        cause: Cause,
+        now: u32,
+        effects: &mut Vec<Effect>,
+    ) -> usize {
         let mut keys = self.claims_of(session);
         keys.retain(|(_, key, epoch)| {
             let mut holders = self.locks[key].holders.iter();
             holders.any(|c| c.epoch == *epoch && c.standing == Standing::Live)
         });
         keys.sort_by_key(|(ticket, key, _)| (self.locks[key].queue.is_empty(), *ticket));
+        let left = (now.min(50) as usize).saturating_sub(keys.len());
         for (i, (_, key, epoch)) in keys.into_iter().enumerate() {
             if i < now.min(50) as usize {
                 self.free(at, &key, epoch, TransitionKind::SessionEnded(cause), effects);
@@ -597,181 +619,7 @@ impl Model {
             let list = if lock.queue.is_empty() { &mut self.unwanted } else { &mut self.wanted };
             list.push(Left { key, epoch, cause });
         }
-    }
-
-    fn downgrade(
-        &mut self,
-        at: Applied,
-        session: SessionId,
-        ticket: Ticket,
-        holds: Ticket,
-        effects: &mut Vec<Effect>,
-    ) {
-        if let Some((key, claim)) = self.held_by(session, ticket)
-            && claim.was == Some(holds)
-        {
-            let fence = fence(&key, &claim);
-            return effects.push(Effect::Reply(Reply::Granted { session, ticket, fence }));
-        }
-        if let Some(reply) = self.not_new(session, ticket) {
-            return effects.push(Effect::Reply(reply));
-        }
-        let bad = |reason: &str| Refusal::BadRequest { reason: reason.to_string() };
-        let held = self.held_claim(session, holds).and_then(|(key, claim)| {
-            if claim.mode == Mode::Shared {
-                return Err(bad("the claim is shared already"));
-            }
-            if self.locks[&key].class == Class::Election {
-                return Err(bad("an election has one leader"));
-            }
-            Ok((key, claim))
-        });
-        let (key, claim) = match held {
-            Ok(held) => held,
-            Err(refusal) => {
-                self.finish(session, ticket, Outcome::Refused);
-                return effects.push(Effect::Reply(Reply::Refused(refusal)));
-            }
-        };
-        self.finish(session, holds, Outcome::Downgraded);
-        let lock = self.locks.get_mut(&key).expect("held");
-        lock.holders.clear();
-        let (granted, ended, how) = (claim.since, (at.index, at.clock_ms), TransitionKind::Downgraded);
-        keep(lock, Tenure { session, epoch: claim.epoch, granted, ended, how });
-        lock.queue.insert(0, Claim { ticket, mode: Mode::Shared, was: Some(holds), ..claim });
-        let fence = self.grant(at, &key);
-        effects.push(Effect::Reply(Reply::Granted { session, ticket, fence }));
-        self.admit(at, &key, effects);
-    }
-
-    fn proclaim(&mut self, session: SessionId, ticket: Ticket, leads: Ticket, value: Value) -> Reply {
-        if let Some(reply) = self.not_new(session, ticket) {
-            return reply;
-        }
-        let refusal = match self.held_claim(session, leads) {
-            Err(refusal) => refusal,
-            Ok((key, _)) => {
-                let lock = self.locks.get_mut(&key).expect("held");
-                if lock.class == Class::Election {
-                    lock.holders[0].proclaimed = Some(value);
-                    self.finish(session, ticket, Outcome::Done);
-                    return Reply::Finished { session, ticket, outcome: Outcome::Done };
-                }
-                Refusal::ClassMismatch { has: lock.class }
-            }
-        };
-        self.finish(session, ticket, Outcome::Refused);
-        Reply::Refused(refusal)
-    }
-
-    fn held_claim(&self, session: SessionId, ticket: Ticket) -> Result<(Key, Claim), Refusal> {
-        if let Some(held) = self.held_by(session, ticket) {
-            return Ok(held);
-        }
-        if self.awaited_by(session, ticket).is_some() {
-            return Err(Refusal::BadRequest { reason: "the claim of that ticket still waits".to_string() });
-        }
-        match self.live(session).and_then(|s| Model::outcome(s, ticket)) {
-            Some(outcome) => Err(Refusal::TicketFinished { ticket, outcome }),
-            None => Err(Refusal::BadRequest { reason: "no claim has that ticket".to_string() }),
-        }
-    }
-
-    /// The answer to a command whose ticket must be new and is not.
-    fn not_new(&self, session: SessionId, ticket: Ticket) -> Option<Reply> {
-        let Some(s) = self.live(session) else { return Some(self.gone(session)) };
-        if ticket.0 == 0 || ticket.0 >= 1 << 60 {
-            return Some(bad_ticket());
-        }
-        if self.held_by(session, ticket).is_some() || self.awaited_by(session, ticket).is_some() {
-            return Some(Reply::Refused(Refusal::TicketMismatch { ticket }));
-        }
-        if let Some(outcome) = Model::outcome(s, ticket) {
-            return Some(Reply::Refused(Refusal::TicketFinished { ticket, outcome }));
-        }
-        (self.ticket_weight(s, None) + 1 > 2_000).then(tickets_full)
-    }
-
-    fn operate(
-        &mut self,
-        at: Applied,
-        act: &OperatorAct,
-        now: u32,
-        effects: &mut Vec<Effect>,
-    ) -> Result<LogIndex, Refusal> {
-        let action = at.index;
-        match act {
-            OperatorAct::ReportDead { session } | OperatorAct::Evict { session } => {
-                let session = *session;
-                if let Some(place) = self.sessions.iter().position(|s| s.id == session) {
-                    let cause = match act {
-                        OperatorAct::Evict { .. } => Cause::Evicted { action },
-                        _ => Cause::ReportedDead { action },
-                    };
-                    self.bury(at, place, cause, now, effects);
-                    return Ok(action);
-                }
-                let is_report = matches!(act, OperatorAct::ReportDead { .. });
-                if is_report && let Some(place) = self.quarantined.iter().position(|s| s.id == session) {
-                    self.quarantined.remove(place);
-                    let holders = self.locks.values_mut().flat_map(|l| &mut l.holders);
-                    for claim in holders.filter(|c| c.session == session) {
-                        if claim.standing == Standing::Quarantined {
-                            claim.standing = Standing::Live;
-                        }
-                    }
-                    let cause = Cause::ReportedDead { action };
-                    self.wanted.iter_mut().chain(&mut self.unwanted).for_each(|left| {
-                        let mut holders = self.locks[&left.key].holders.iter();
-                        if holders.any(|c| c.epoch == left.epoch && c.session == session) {
-                            left.cause = cause;
-                        }
-                    });
-                    self.let_go(at, session, cause, now, effects);
-                    return Ok(action);
-                }
-                match self.ended(session) {
-                    Some(Cause::ReportedDead { action } | Cause::Evicted { action }) => Ok(action),
-                    Some(cause) => Err(Refusal::SessionEnded { session, cause }),
-                    None => Err(Refusal::SessionEnded { session, cause: Cause::Forgotten }),
-                }
-            }
-            OperatorAct::ForceRelease { key, epoch } => {
-                let last = Epoch(self.locks.get(key).map_or(self.epoch_floor, |lock| lock.epoch));
-                let refusal = Refusal::NotHeld { asked: *epoch, last };
-                let Some(lock) = self.locks.get(key) else { return Err(refusal) };
-                let holders = lock.holders.clone();
-                let Some(holder) = holders.iter().find(|c| c.epoch == epoch.0) else {
-                    let forced = |t: &&Tenure| t.how == TransitionKind::Forced && t.epoch == epoch.0;
-                    return lock.tenures.iter().find(forced).map(|t| t.ended.0).ok_or(refusal);
-                };
-                if self.live(holder.session).is_some() {
-                    let (session, ticket) = (holder.session, holder.ticket);
-                    self.finish(session, ticket, Outcome::Forced);
-                    effects.push(Effect::Forced { session, ticket });
-                }
-                self.wanted.retain(|left| (&left.key, left.epoch) != (key, epoch.0));
-                self.unwanted.retain(|left| (&left.key, left.epoch) != (key, epoch.0));
-                self.free(at, key, epoch.0, TransitionKind::Forced, effects);
-                let closed = |s: &Session| {
-                    let mut holders = self.locks.values().flat_map(|l| &l.holders);
-                    holders.any(|c| c.session == s.id && c.standing == Standing::Quarantined)
-                };
-                let kept = self.quarantined.iter().filter(|s| closed(s)).cloned().collect();
-                self.quarantined = kept;
-                Ok(action)
-            }
-            OperatorAct::Retire { key } => {
-                let Some(lock) = self.locks.get(key) else { return Ok(action) };
-                if !lock.holders.is_empty() {
-                    return Err(Refusal::InUse);
-                }
-                self.epoch_floor = self.epoch_floor.max(lock.epoch);
-                self.locks.remove(key);
-                self.idle.retain(|k| k != key);
-                Ok(action)
-            }
-        }
+        left
     }
 
     fn sweep(&mut self, at: Applied, releases: u32, effects: &mut Vec<Effect>) {
@@ -784,27 +632,17 @@ impl Model {
         for _ in 0..releases.min(50) {
             let list = if self.wanted.is_empty() { &mut self.unwanted } else { &mut self.wanted };
             if list.is_empty() {
-                return;
+                self.values.sweep();
+                continue;
             }
             let Left { key, epoch, cause } = list.remove(0);
             self.free(at, &key, epoch, TransitionKind::SessionEnded(cause), effects);
         }
     }
 
-    /// See `Machine::list_operator_acts`.
-    pub fn list_operator_acts(&self, after: LogIndex, rows: u32, clock_ms: u64) -> (Vec<OperatorRow>, bool) {
-        let kept = self.operators.iter().rev().take(1_000).rev();
-        let mut all: Vec<OperatorRow> = kept.filter(|row| row.revision > after).cloned().collect();
-        all.iter_mut().for_each(|row| row.ago_ms = clock_ms.saturating_sub(row.ago_ms));
-        let rows = rows.min(1_000) as usize;
-        let more = all.len() > rows;
-        all.truncate(rows);
-        (all, more)
-    }
-
     /// Keys of ended sessions still to be released.
     pub fn backlog_len(&self) -> usize {
-        self.wanted.len() + self.unwanted.len()
+        self.wanted.len() + self.unwanted.len() + self.values.ending()
     }
 
     /// See `Machine::describe`.
@@ -891,6 +729,7 @@ impl Model {
                 held,
                 waiting: self.claims_of(s.id).len() as u32 - held,
                 quarantined,
+                values: if quarantined { 0 } else { self.values.of(s.id) as u32 },
             });
         }
         all.sort_by_key(|row| row.session);

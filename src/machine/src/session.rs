@@ -14,7 +14,11 @@ use crate::tickets::Tickets;
 /// Whether a session lives. Its record outlives its end only while it has keys in the backlog.
 #[derive(Clone, Copy)]
 pub(crate) enum Life {
-    Live { ttl_ms: u32 },
+    /// `values`: the ephemeral keys it has put.
+    Live {
+        ttl_ms: u32,
+        values: u32,
+    },
     Ended(Cause),
 }
 
@@ -53,9 +57,22 @@ impl Session {
     /// Its TTL in milliseconds; 0 once it has ended.
     pub(crate) fn ttl_ms(&self) -> u32 {
         match self.life {
-            Life::Live { ttl_ms } => ttl_ms,
+            Life::Live { ttl_ms, .. } => ttl_ms,
             Life::Ended(_) => 0,
         }
+    }
+
+    /// How many ephemeral keys it has put; 0 once it has ended.
+    pub(crate) fn values(&self) -> u32 {
+        match self.life {
+            Life::Live { values, .. } => values,
+            Life::Ended(_) => 0,
+        }
+    }
+
+    /// How many keys it has of all that count against its limit: held, awaited or put.
+    pub(crate) fn keys(&self) -> usize {
+        self.open.len() + self.values() as usize
     }
 }
 

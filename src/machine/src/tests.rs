@@ -21,6 +21,7 @@ mod quarantine;
 mod random;
 mod shared;
 mod tickets;
+mod values;
 
 const SHARD: ShardId = ShardId(4);
 
@@ -91,6 +92,13 @@ impl World {
             if description.class.is_none() {
                 assert_eq!(self.machine.epoch_floor(), description.epoch);
             }
+            assert_eq!(self.machine.get(key), self.model.get(key));
+        }
+        for (prefix, after, rows) in
+            [("", None, 5_000), ("", Some("key 2"), 2), ("key 1", None, 3), ("key 1", Some("a"), 0)]
+        {
+            let page = self.machine.list_values(prefix, after, rows);
+            assert_eq!(page, self.model.list_values(prefix, after, rows));
         }
         assert_eq!(self.machine.backlog_len(), self.model.backlog_len());
         for (after, rows) in [(0, 2), (self.index / 2, 5_000)] {

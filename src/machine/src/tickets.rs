@@ -243,8 +243,14 @@ mod tests {
 
     #[test]
     fn the_outcomes_of_the_last_256_to_finish_are_kept_whatever_their_numbers() {
-        let all =
-            [Outcome::Released, Outcome::Cancelled, Outcome::TimedOut, Outcome::Forced, Outcome::Refused];
+        let all = [
+            Outcome::Released,
+            Outcome::Cancelled,
+            Outcome::TimedOut,
+            Outcome::Forced,
+            Outcome::Refused,
+            Outcome::Done,
+        ];
         let mut tickets = Tickets::default();
         for t in 2..=300 {
             tickets.finish(Ticket(t), all[t as usize % all.len()]);

@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use palisade_machine::Command;
 use palisade_raft::Role;
+use palisade_types::block::BODY_BYTES_MAX;
 use palisade_types::limits::{PAGE_ROWS_MAX, RELEASES_PER_ENTRY, TTL_DEFAULT, TTL_MAX, TTL_MIN};
 use palisade_types::reply::NodeStatus;
 use palisade_types::time::millis;
@@ -23,9 +24,15 @@ use crate::shard::Shard;
 /// When a busy server asks to be asked again.
 const RETRY_AFTER_MS: u32 = 20;
 
+/// What values leave free of the open block, in bytes: nobody who releases or ends something waits for
+/// them.
+const VALUES_LEAVE: usize = BODY_BYTES_MAX / 2;
+
 /// How a command competes for room when the server is at its limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Room {
+    /// It carries a value: refused before all others.
+    Carries,
     /// It makes the state or the log grow: refused first.
     Grows,
     /// It frees something: passes when others do not.
@@ -112,6 +119,19 @@ impl Shard {
             Request::ListOperatorActs { after, rows } => {
                 self.join(Item::Read { conn, id, read: Read::OperatorActs { after, rows: page(rows)? } })
             }
+            Request::Put { session, ticket, key, value } => {
+                self.must_own(conn, session)?;
+                self.submit(Command::Put { session, ticket, key, value }, origin, Room::Carries)
+            }
+            Request::Delete { session, ticket, key } => {
+                self.must_own(conn, session)?;
+                self.submit(Command::Delete { session, ticket, key }, origin, Room::Frees)
+            }
+            Request::Get { key } => self.join(Item::Read { conn, id, read: Read::Value(key) }),
+            Request::ListValues { prefix, after, rows } => {
+                let rows = page(rows)?;
+                self.join(Item::Read { conn, id, read: Read::Values { prefix, after, rows } })
+            }
             Request::Operate { by, reason, act } => self.take_order(now, origin, by, reason, act),
             Request::Status => Err(bad("status is answered by the node itself")),
         }
@@ -152,13 +172,17 @@ impl Shard {
     fn submit(&mut self, command: Command, origin: Origin, room: Room) -> Result<(), Refusal> {
         let in_hand = self.pending.len() + self.open.count() as usize;
         let most = match room {
-            Room::Grows => self.config.in_hand_max,
+            Room::Grows | Room::Carries => self.config.in_hand_max,
             Room::Frees => self.config.in_hand_max * 2,
         };
-        if in_hand >= most || !self.open.fits(Command::BYTES_MAX) {
+        let bytes = match room {
+            Room::Carries => Command::BYTES_MAX + VALUES_LEAVE,
+            Room::Grows | Room::Frees => Command::PLAIN_BYTES_MAX,
+        };
+        if in_hand >= most || !self.open.fits(bytes) {
             return Err(Refusal::Busy { retry_after_ms: RETRY_AFTER_MS });
         }
-        if room == Room::Grows && self.wal.log_bytes() >= self.config.log_bytes_max {
+        if room != Room::Frees && self.wal.log_bytes() >= self.config.log_bytes_max {
             return Err(Refusal::QuotaExceeded {
                 what: String::from("the log"),
                 limit: self.config.log_bytes_max,
@@ -252,7 +276,7 @@ impl Shard {
     }
 
     fn has_room(&self) -> bool {
-        self.open.fits(Command::BYTES_MAX)
+        self.open.fits(Command::PLAIN_BYTES_MAX)
     }
 
     /// What this node says of itself.

@@ -5,7 +5,7 @@
 use alloc::vec::Vec;
 
 use palisade_raft::RoundId;
-use palisade_types::{ConnId, Key, LogIndex, Refusal, RequestId, SessionId, SessionToken, Time};
+use palisade_types::{ConnId, Key, LogIndex, Name, Refusal, RequestId, SessionId, SessionToken, Time};
 
 /// A read of the applied state.
 #[derive(Clone, Debug)]
@@ -30,6 +30,17 @@ pub(crate) enum Read {
     OperatorActs {
         /// After this revision.
         after: LogIndex,
+        /// At most so many.
+        rows: u32,
+    },
+    /// An ephemeral key and its value.
+    Value(Key),
+    /// A page of them.
+    Values {
+        /// That begin with this.
+        prefix: Option<Name>,
+        /// After this one.
+        after: Option<Key>,
         /// At most so many.
         rows: u32,
     },

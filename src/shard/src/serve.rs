@@ -68,6 +68,12 @@ impl Shard {
                 let (rows, more) = self.machine.list_operator_acts(after, rows, clock_ms);
                 Reply::OperatorActs { read: mark, rows, more }
             }
+            Read::Value(key) => Reply::Value { read: mark, row: self.machine.get(&key) },
+            Read::Values { prefix, after, rows } => {
+                let prefix = prefix.as_deref().unwrap_or_default();
+                let (rows, more) = self.machine.list_values(prefix, after.as_deref(), rows);
+                Reply::Values { read: mark, rows, more }
+            }
         }
     }
 

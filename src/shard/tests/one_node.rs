@@ -373,3 +373,71 @@ fn a_full_log_refuses_what_grows_and_lets_pass_what_frees() {
     ));
     assert_eq!(node.ask(Request::CloseSession { session }), Reply::SessionClosed { session });
 }
+
+fn put(session: SessionId, ticket: u64, key: &str, value: &[u8]) -> Request {
+    let key = Key::new(key).expect("a valid test value");
+    Request::Put { session, ticket: Ticket(ticket), key, value: value.into() }
+}
+
+fn get(key: &str) -> Request {
+    Request::Get { key: Key::new(key).expect("a valid test value") }
+}
+
+#[test]
+fn a_value_is_put_by_its_session_alone_read_by_anybody_and_gone_with_the_session() {
+    let mut node = Node::start();
+    let session = node.open(1, 2000);
+    let reader = ConnId(7);
+    assert_eq!(
+        node.ask_on(reader, put(session, 1, "k", b"v")),
+        Reply::Refused(Refusal::NotAttached { session })
+    );
+    let Reply::PutDone { revision, .. } = node.ask(put(session, 1, "k", b"v")) else { panic!("not put") };
+    let finished = Refusal::TicketFinished { ticket: Ticket(1), outcome: Outcome::Done };
+    assert_eq!(node.ask(put(session, 1, "k", b"v")), Reply::Refused(finished));
+    let Reply::Value { row: Some(row), read } = node.ask_on(reader, get("k")) else { panic!("not there") };
+    assert!(row.created == revision && read.revision >= revision && *row.value == *b"v");
+    let other = node.open_on(reader, 2, 0);
+    let refused = Refusal::OwnedByOther { session, owner: None };
+    assert_eq!(node.ask_on(reader, put(other, 1, "k", b"w")), Reply::Refused(refused));
+    let list = Request::ListValues { prefix: None, after: None, rows: 10 };
+    let Reply::Values { rows, more: false, .. } = node.ask_on(reader, list) else { panic!("not listed") };
+    assert_eq!(rows, [*row]);
+    node.pass(Duration::from_millis(3200));
+    assert!(matches!(node.ask_on(reader, get("k")), Reply::Value { row: None, .. }));
+    assert!(matches!(node.ask_on(reader, put(other, 2, "k", b"w")), Reply::PutDone { .. }));
+    let delete = Request::Delete {
+        session: other,
+        ticket: Ticket(3),
+        key: Key::new("k").expect("a valid test value"),
+    };
+    assert!(matches!(node.ask_on(reader, delete), Reply::Deleted { existed: true, .. }));
+}
+
+#[test]
+fn values_that_wait_for_the_disk_leave_room_for_those_who_release() {
+    let mut node = Node::start();
+    let session = node.open(1, 0);
+    assert_eq!(node.epoch(session, 1, "lock"), 1);
+    let mut out = Actions::default();
+    let mut hand = |node: &mut Node, id, request| {
+        node.shard.handle(node.now, Input::Request { conn: CONN, id: RequestId(id), request }, &mut out);
+    };
+    for n in 0..100 {
+        hand(&mut node, 1000 + n, put(session, 2 + n, "k", &[7; 16_384]));
+    }
+    for n in 0..200 {
+        hand(&mut node, 2000 + n, acquire(session, 200 + n, &format!("k{n}"), Wait::No));
+    }
+    hand(&mut node, 3000, Request::Release { session, ticket: Ticket(1) });
+    node.replies.append(&mut out.replies);
+    let busy = |from: u64, replies: &[(ConnId, RequestId, Reply)]| {
+        let of = |r: &&(ConnId, RequestId, Reply)| (from..from + 1000).contains(&r.1.0);
+        let is_busy = |r: &(ConnId, RequestId, Reply)| matches!(r.2, Reply::Refused(Refusal::Busy { .. }));
+        replies.iter().filter(of).filter(|r| is_busy(r)).count()
+    };
+    assert!(busy(1000, &node.replies) > 50, "the block is half full of values");
+    assert_eq!((busy(2000, &node.replies), busy(3000, &node.replies)), (0, 0));
+    node.pass(Duration::from_millis(50));
+    assert_eq!(node.replies.len(), 301, "every request is answered");
+}

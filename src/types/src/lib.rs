@@ -35,7 +35,7 @@ pub use operator::{ActRef, OperatorAct, OperatorRow};
 pub use random::Rng;
 pub use reply::{
     Cause, Class, Description, HolderInfo, LockRow, Mode, OnDeath, Outcome, Refusal, Reply, SessionRow,
-    Standing, Transition, TransitionKind, WaiterInfo,
+    Standing, Transition, TransitionKind, ValueRow, WaiterInfo,
 };
 pub use time::Time;
-pub use value::{Value, ValueError};
+pub use value::Value;

@@ -25,6 +25,10 @@ pub const SHARED_GRANTS_PER_ENTRY: u32 = 950;
 pub const PAGE_ROWS_MAX: u32 = 1_000;
 /// The most waiters `describe` lists.
 pub const DESCRIBE_WAITERS_MAX: usize = 100;
+/// The longest value of an ephemeral key, in bytes.
+pub const VALUE_BYTES_MAX: usize = 16 * 1024;
+/// A page of values ends before it holds more bytes of values than this. One value always fits.
+pub const PAGE_VALUE_BYTES_MAX: usize = 256 * 1024;
 /// How many last transitions of a key are kept.
 pub const TRANSITIONS_KEPT: usize = 8;
 

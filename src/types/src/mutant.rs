@@ -1,6 +1,6 @@
 //! Bugs that can be switched on in the simulator, to show that the tests would find them. The
 //! numbers are those of the catalogue of Raft and lock-server bugs kept in `tests/SIMULATION.md`; the O
-//! are bugs of what operators do.
+//! are bugs of what operators do, the V bugs of ephemeral keys.
 //! No configuration file, flag or message can reach this: a server always runs with none.
 
 /// A bug that other systems have shipped.
@@ -41,11 +41,15 @@ pub enum Mutant {
     L4 = 59,
     /// A proclamation is acknowledged and not kept.
     E1 = 60,
+    /// An ephemeral key outlives its session.
+    V1 = 48,
+    /// A put overwrites another session's key.
+    V2 = 49,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 17] = [
+    pub const ALL: [Mutant; 19] = [
         Mutant::B1,
         Mutant::B3,
         Mutant::B4,
@@ -63,6 +67,8 @@ impl Mutant {
         Mutant::L3,
         Mutant::L4,
         Mutant::E1,
+        Mutant::V1,
+        Mutant::V2,
     ];
 }
 

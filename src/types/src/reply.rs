@@ -3,6 +3,7 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -267,6 +268,25 @@ pub struct LockRow {
     pub waiting: u32,
 }
 
+/// An ephemeral key and its value: there as long as the session that put it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueRow {
+    /// The key.
+    pub key: Key,
+    /// At most [`crate::limits::VALUE_BYTES_MAX`] bytes.
+    pub value: Arc<[u8]>,
+    /// Whose it is.
+    pub session: SessionId,
+    /// The owner tag of that session.
+    pub owner: Option<Name>,
+    /// The revision of the first put.
+    pub created: LogIndex,
+    /// The revision of the last put.
+    pub modified: LogIndex,
+    /// Its session has ended; the key is about to be removed by a sweep.
+    pub ending: bool,
+}
+
 /// A session in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRow {
@@ -284,6 +304,8 @@ pub struct SessionRow {
     pub waiting: u32,
     /// It has ended, and the keys it held are in quarantine.
     pub quarantined: bool,
+    /// Ephemeral keys it has put.
+    pub values: u32,
 }
 
 /// What a node says of itself. Local, never a statement about the cluster.
@@ -396,6 +418,14 @@ pub enum Refusal {
         /// The last one granted; without a record, the floor the next grant starts above.
         last: Epoch,
     },
+    /// The ephemeral key is another session's, which lives or whose keys are about to be removed.
+    #[error("the key belongs to session {session}{}", Owner(owner.as_ref()))]
+    OwnedByOther {
+        /// Whose it is.
+        session: SessionId,
+        /// The owner tag of that session.
+        owner: Option<Name>,
+    },
     /// The key cannot be retired: it is held or awaited.
     #[error("the key is in use: only one that nobody holds or awaits can be retired")]
     InUse,
@@ -414,6 +444,17 @@ impl fmt::Display for Hint {
         match self.0 {
             Some(node) => write!(f, ", node {node} is"),
             None => f.write_str(" and knows none"),
+        }
+    }
+}
+
+struct Owner<'a>(Option<&'a Name>);
+
+impl fmt::Display for Owner<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(owner) => write!(f, " of {owner}"),
+            None => Ok(()),
         }
     }
 }
@@ -556,6 +597,40 @@ pub enum Reply {
         read: ReadMark,
         /// The rows.
         rows: Vec<OperatorRow>,
+        /// There are more, after the last of these.
+        more: bool,
+    },
+    /// The ephemeral key has its value.
+    PutDone {
+        /// Whose it is.
+        session: SessionId,
+        /// The ticket of the put.
+        ticket: Ticket,
+        /// When: the revision.
+        revision: LogIndex,
+    },
+    /// The ephemeral key is gone.
+    Deleted {
+        /// Whose it was.
+        session: SessionId,
+        /// The ticket of the delete.
+        ticket: Ticket,
+        /// Whether it was there.
+        existed: bool,
+    },
+    /// The answer to a get.
+    Value {
+        /// Consistency and revision.
+        read: ReadMark,
+        /// What is there, if anything.
+        row: Option<Box<ValueRow>>,
+    },
+    /// A page of ephemeral keys with their values, in order.
+    Values {
+        /// Consistency and revision.
+        read: ReadMark,
+        /// The rows.
+        rows: Vec<ValueRow>,
         /// There are more, after the last of these.
         more: bool,
     },

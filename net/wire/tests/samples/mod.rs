@@ -4,7 +4,7 @@ use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 use palisade_types::{
     Cause, Class, ClusterId, Description, Epoch, Fence, HolderInfo, Incarnation, LockRow, LogIndex, Name,
     NodeId, OperatorAct, OperatorRow, Outcome, Refusal, Reply, RequestId, SessionId, SessionRow,
-    SessionToken, ShardId, Term, Ticket, Transition, TransitionKind, WaiterInfo,
+    SessionToken, ShardId, Term, Ticket, Transition, TransitionKind, ValueRow, WaiterInfo,
 };
 use palisade_wire::{
     ClientHello, Frame, Frames, Group, HelloRefused, Kind, Member, MessageError, PeerHello, ProtocolError,
@@ -211,6 +211,15 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("operate, force release", operate(OperatorAct::ForceRelease { key: name("k"), epoch: Epoch(7) })),
         ("operate, retire", operate(OperatorAct::Retire { key: name("k") })),
         ("list operator acts", Request::ListOperatorActs { after: LogIndex(8), rows: 100 }),
+        ("put", Request::Put { session, ticket, key: name("svc/a"), value: (*b"10.0.0.7:80\0").into() }),
+        ("put, no bytes", Request::Put { session, ticket, key: name("svc/a"), value: [].into() }),
+        ("delete", Request::Delete { session, ticket, key: name("svc/a") }),
+        ("get", Request::Get { key: name("svc/a") }),
+        ("list values, all", Request::ListValues { prefix: None, after: None, rows: 100 }),
+        (
+            "list values",
+            Request::ListValues { prefix: Some(name("svc/")), after: Some(name("svc/a")), rows: 1000 },
+        ),
     ]
 }
 
@@ -262,6 +271,8 @@ fn refusals() -> Vec<(&'static str, Refusal)> {
         ("TicketMismatch", Refusal::TicketMismatch { ticket }),
         ("TicketFinished", Refusal::TicketFinished { ticket, outcome: Outcome::Released }),
         ("BadRequest", Refusal::BadRequest { reason: "a name has at least one byte".to_string() }),
+        ("OwnedByOther", Refusal::OwnedByOther { session, owner: Some(name("höst")) }),
+        ("OwnedByOther, no owner tag", Refusal::OwnedByOther { session, owner: None }),
     ]
 }
 
@@ -284,6 +295,11 @@ fn replies() -> Vec<(String, Reply)> {
         ("status", Reply::Status(Box::new(status()))),
         ("operator done", Reply::OperatorDone { action: LogIndex(9) }),
         ("operator acts", Reply::OperatorActs { read: read(), rows: operator_rows(), more: true }),
+        ("put done", Reply::PutDone { session, ticket, revision: LogIndex(9) }),
+        ("deleted", Reply::Deleted { session, ticket, existed: true }),
+        ("value", Reply::Value { read: read(), row: Some(Box::new(value_rows()[0].clone())) }),
+        ("value, none", Reply::Value { read: read(), row: None }),
+        ("values", Reply::Values { read: read(), rows: value_rows(), more: true }),
     ]
     .into_iter()
     .map(|(n, reply)| (n.to_string(), reply))
@@ -296,6 +312,7 @@ fn replies() -> Vec<(String, Reply)> {
         Outcome::Denied,
         Outcome::Refused,
         Outcome::Forced,
+        Outcome::Done,
     ] {
         all.push((format!("finished {outcome:?}"), Reply::Finished { session, ticket, outcome }));
     }
@@ -357,8 +374,22 @@ fn session_rows() -> Vec<SessionRow> {
         ttl_ms: 30_000,
         held: 1,
         waiting: 2,
+        values: 3,
     };
     vec![row(None, None), row(Some(name("o")), Some(name("i")))]
+}
+
+fn value_rows() -> Vec<ValueRow> {
+    let row = |key, value: &[u8], owner, ending| ValueRow {
+        key: name(key),
+        value: value.into(),
+        session: session(),
+        owner,
+        created: LogIndex(8),
+        modified: LogIndex(9),
+        ending,
+    };
+    vec![row("svc/a", b"10.0.0.7:80\0", Some(name("höst")), false), row("svc/b", b"", None, true)]
 }
 
 fn status() -> NodeStatus {

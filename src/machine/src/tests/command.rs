@@ -2,8 +2,8 @@
 
 use super::*;
 use alloc::vec;
+use palisade_types::limits::VALUE_BYTES_MAX;
 use palisade_types::name::NAME_BYTES_MAX;
-use palisade_types::value::VALUE_BYTES_MAX;
 use palisade_types::{DecodeError, Epoch, Mode, OnDeath, OperatorAct, Value};
 
 fn operator(act: OperatorAct, release_now: u32) -> Command {
@@ -51,10 +51,13 @@ fn samples() -> Vec<Command> {
             session,
             ticket,
             key: longest.clone(),
-            value: Value::new(&[0xff; VALUE_BYTES_MAX]).unwrap(),
+            value: Value::from(&[0xff; VALUE_BYTES_MAX][..]),
             wait: true,
         },
-        Command::Proclaim { session, ticket, leads: Ticket(8), value: Value::new(b"v").unwrap() },
+        Command::Put { session, ticket, key: name("a@b"), value: Value::from(&[][..]) },
+        Command::Put { session, ticket, key: name("a"), value: Value::from(&[0, 255][..]) },
+        Command::Delete { session, ticket, key: name("a@b") },
+        Command::Proclaim { session, ticket, leads: Ticket(8), value: Value::from(&b"v"[..]) },
         Command::Release { session, ticket },
         Command::Cancel { session, ticket, timeout: true },
         Command::Cancel { session, ticket, timeout: false },
@@ -75,6 +78,12 @@ fn every_command_decodes_to_itself_and_is_no_longer_than_promised() {
         longest = longest.max(bytes.len());
     }
     assert_eq!(longest, Command::BYTES_MAX, "the longest reaches the limit exactly");
+    let value = Value::from(&[7; VALUE_BYTES_MAX + 1][..]);
+    let session = SessionId { shard: ShardId(3), opened: LogIndex(77) };
+    let mut bytes = Vec::new();
+    Command::Put { session, ticket: Ticket(9), key: name("k"), value }.encode(&mut bytes);
+    let too_long = DecodeError::TooLong { what: "value", max: VALUE_BYTES_MAX };
+    assert_eq!(Command::decode(&bytes), Err(too_long));
 }
 
 #[test]

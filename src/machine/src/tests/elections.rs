@@ -4,7 +4,7 @@ use super::*;
 use palisade_types::Value;
 
 fn value(text: &str) -> Value {
-    Value::new(text.as_bytes()).unwrap()
+    Value::from(text.as_bytes())
 }
 
 fn campaign(session: SessionId, ticket: u64, said: &str) -> Command {

@@ -88,8 +88,17 @@ impl Run {
         };
         let other = (1..next).rev().find(held).filter(|_| rng.per_mille(800));
         let other = Ticket(other.unwrap_or_else(|| rng.between(low.min(next), next + 1)));
-        let value = |rng: &mut Rng| Value::new(["", "v", "w"][rng.below(3) as usize].as_bytes()).unwrap();
-        match rng.below(20) {
+        let value = |rng: &mut Rng| Value::from(["", "v", "w"][rng.below(3) as usize].as_bytes());
+        match rng.below(24) {
+            20 | 21 => {
+                let key = self.keys[rng.below(shape.keys) as usize].clone();
+                let value = std::vec![rng.below(250) as u8; [0, 1, 9, 16_384][rng.below(4) as usize]];
+                Command::Put { session, ticket, key, value: value.into() }
+            }
+            22 | 23 => {
+                let key = self.keys[rng.below(shape.keys) as usize].clone();
+                Command::Delete { session, ticket, key }
+            }
             0..=10 => {
                 let key = self.keys[rng.below(shape.keys) as usize].clone();
                 let class = if rng.per_mille(150) { Class::Fenced } else { Class::Advisory };
@@ -175,6 +184,7 @@ fn compare_claims(run: &Run) {
     assert_eq!(rows.len(), views.len());
     for (row, view) in rows.iter().zip(views) {
         assert_eq!((row.session, row.held, row.waiting), (view.session, view.held, view.waiting));
+        assert_eq!(row.values, view.values);
         assert_eq!(machine.session(view.session), Some(view));
         assert_eq!(machine.ended(view.session), None);
         let next = run.sessions.iter().find(|s| s.0 == view.session).unwrap().1;
@@ -263,6 +273,9 @@ fn random_commands_have_the_same_effects_as_in_the_model() {
         "Reply Refused NotHeld",
         "Reply Refused InUse",
         "Reply OperatorDone",
+        "Reply PutDone",
+        "Reply Deleted",
+        "Reply Refused OwnedByOther",
         "Forced",
         "barrier below epoch",
         "quarantine",

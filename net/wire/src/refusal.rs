@@ -62,6 +62,11 @@ pub(crate) fn put_refusal(w: &mut Writer<'_>, refusal: &Refusal) {
             w.u64(last.0);
         }
         Refusal::InUse => w.u16(13),
+        Refusal::NotAtEpoch { asked, last } => {
+            w.u16(20);
+            w.u64(asked.0);
+            w.u64(last.0);
+        }
     }
 }
 
@@ -86,6 +91,7 @@ pub(crate) fn refusal(r: &mut Reader<'_>) -> Result<Refusal, DecodeError> {
         11 => Refusal::Interrupted { leader: opt_node(r)? },
         12 => Refusal::NotHeld { asked: Epoch(r.u64()?), last: Epoch(r.u64()?) },
         13 => Refusal::InUse,
+        20 => Refusal::NotAtEpoch { asked: Epoch(r.u64()?), last: Epoch(r.u64()?) },
         other => return Err(DecodeError::Unknown { what: "refusal", value: u64::from(other) }),
     })
 }

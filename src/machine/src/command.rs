@@ -14,7 +14,7 @@
 //! 5 release       session, ticket u64
 //! 6 cancel        session, ticket u64, timeout u8 (0 or 1)
 //! 7 operator      by name, reason name, act u8, and then: 1 report dead, 2 evict: session, release_now u32;
-//!                 3 force release: epoch u64, key name; 4 retire: key name
+//!                 3 force release, 4 retire: epoch u64, key name
 //! session: shard u32, opened u64
 //! ```
 
@@ -511,7 +511,7 @@ mod tests {
             operator(OperatorAct::ReportDead { session }, 50),
             operator(OperatorAct::Evict { session }, 0),
             operator(OperatorAct::ForceRelease { key: longest.clone(), epoch: Epoch(7) }, 0),
-            operator(OperatorAct::Retire { key: name("a@b") }, 0),
+            operator(OperatorAct::Retire { key: name("a@b"), epoch: Epoch(8) }, 0),
         ]
     }
 

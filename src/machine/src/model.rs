@@ -522,8 +522,13 @@ impl Model {
                 self.free(at, key, TransitionKind::Forced, effects);
                 Ok(action)
             }
-            OperatorAct::Retire { key } => {
-                let Some(lock) = self.locks.get(key) else { return Ok(action) };
+            OperatorAct::Retire { key, epoch } => {
+                let last = self.locks.get(key).map_or(self.epoch_floor, |lock| lock.epoch);
+                let Some(lock) = self.locks.get(key).filter(|lock| lock.epoch == epoch.0) else {
+                    let kept = self.operators.iter().rev().take(1_000);
+                    let first = kept.into_iter().find(|row| row.act == *act).map(|row| row.revision);
+                    return first.ok_or(Refusal::NotAtEpoch { asked: *epoch, last: Epoch(last) });
+                };
                 if lock.holder.is_some() {
                     return Err(Refusal::InUse);
                 }

@@ -39,6 +39,16 @@ impl Acts {
         self.0.iter()
     }
 
+    /// The action that retired a key at this epoch. There is one at most: the key's next grant, and so its
+    /// next record, has a higher epoch.
+    fn retired(&self, key: &Key, epoch: Epoch) -> Option<LogIndex> {
+        let is_it = |act: &OperatorAct| match act {
+            OperatorAct::Retire { key: k, epoch: e } => (k, *e) == (key, epoch),
+            _ => false,
+        };
+        self.0.iter().find(|record| is_it(&record.act)).map(|record| record.revision)
+    }
+
     pub(crate) fn check(&self) {
         assert!(self.0.len() <= OPERATOR_ACTS_KEPT);
         assert!(self.0.iter().is_sorted_by(|a, b| a.revision < b.revision), "one action an entry");
@@ -60,7 +70,7 @@ impl Order {
 
 impl Machine {
     /// Carries an action out and records it. One that was carried out before is answered with the
-    /// revision it had then (a retirement finds nothing then, and counts anew); one that fits nothing is refused and leaves no record.
+    /// revision it had then; one that fits nothing is refused. Neither leaves a record.
     pub(crate) fn operate(&mut self, at: Applied, order: Order, release_now: u32, effects: &mut Vec<Effect>) {
         let answer = effects.len();
         effects.push(Effect::Reply(Reply::OperatorDone { action: at.index }));
@@ -72,7 +82,7 @@ impl Machine {
                 self.dismiss(at, *session, Cause::Evicted { action: at.index }, release_now, effects)
             }
             OperatorAct::ForceRelease { key, epoch } => self.force_release(at, key, *epoch, effects),
-            OperatorAct::Retire { key } => self.retire(at, key),
+            OperatorAct::Retire { key, epoch } => self.retire(at, key, *epoch),
         };
         match done {
             Ok(action) if action == at.index => {
@@ -149,9 +159,14 @@ impl Machine {
         }
     }
 
-    /// Forgets an idle record; of a key without one there is nothing to forget.
-    fn retire(&mut self, at: Applied, key: &Key) -> Result<LogIndex, Refusal> {
-        let Some(slot) = self.locks.find(key.as_bytes()) else { return Ok(at.index) };
+    /// Forgets an idle record whose last grant has this epoch.
+    fn retire(&mut self, at: Applied, key: &Key, epoch: Epoch) -> Result<LogIndex, Refusal> {
+        let found = self.locks.find(key.as_bytes());
+        let last = found.map_or(self.locks.epoch_floor, |slot| self.locks.records[slot].epoch);
+        let Some(slot) = found.filter(|_| last == epoch) else {
+            let before = self.acts.retired(key, epoch);
+            return before.ok_or(Refusal::NotAtEpoch { asked: epoch, last });
+        };
         if self.locks.records[slot].holder != NONE {
             return Err(Refusal::InUse);
         }
@@ -161,6 +176,21 @@ impl Machine {
             self.locks.epoch_floor = floor;
         }
         Ok(at.index)
+    }
+
+    /// Whether an action would end a session or free or forget a key, if it were applied to this state.
+    pub fn frees(&self, act: &OperatorAct) -> bool {
+        let at = |key: &Key, epoch: Epoch| {
+            let lock = &self.locks.records[self.locks.find(key.as_bytes())?];
+            (lock.epoch == epoch).then_some(lock.holder != NONE)
+        };
+        match act {
+            OperatorAct::ReportDead { session } | OperatorAct::Evict { session } => {
+                self.find_session(*session).is_some()
+            }
+            OperatorAct::ForceRelease { key, epoch } => at(key, *epoch) == Some(true),
+            OperatorAct::Retire { key, epoch } => at(key, *epoch) == Some(false),
+        }
     }
 
     /// A page of the actions on record from behind a revision, oldest first, of at most

@@ -20,6 +20,8 @@ pub const TICKET_RANGES_MAX: usize = 2_000;
 pub const RELEASES_PER_ENTRY: u32 = 50;
 /// The most rows of a page of a listing.
 pub const PAGE_ROWS_MAX: u32 = 1_000;
+/// A node more commands than this behind what it knows to be committed has no current state.
+pub const BEHIND_MAX: u64 = 10_000;
 /// The most waiters `describe` lists.
 pub const DESCRIBE_WAITERS_MAX: usize = 100;
 /// How many last transitions of a key are kept.

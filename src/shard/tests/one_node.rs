@@ -402,8 +402,7 @@ fn reports_that_release_nothing_leave_the_budget_to_those_that_do() {
     for (ticket, key) in (1..).zip(&keys) {
         node.epoch(dead, ticket, key);
     }
-    // At one instant, so that time does not fill the budget again: strangers, owners of nothing, and
-    // one session over and over.
+    // At one instant, so that time does not fill the budget again.
     let idle: Vec<SessionId> = (0..30).map(|n| node.open(100 + n, 0)).collect();
     let strangers = (0..30).map(|n| SessionId { shard: SHARD, opened: LogIndex(1_000_000 + n) });
     for session in strangers.chain(idle) {

@@ -13,6 +13,8 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
+use palisade_types::limits::BEHIND_MAX;
+
 use super::inbox::{Outside, Report};
 use super::metrics::{self, Metrics};
 use super::watchdog::Heartbeat;
@@ -21,8 +23,6 @@ use super::watchdog::Heartbeat;
 const ALIVE_WITHIN: Duration = Duration::from_secs(2);
 /// How long a core may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// A node this many commands behind what it knows to be committed is not ready.
-const BEHIND_MAX: u64 = 10_000;
 
 /// What the thread can see of one core.
 #[derive(Clone)]

@@ -217,6 +217,8 @@ pub enum ClaimResult {
     },
     /// Its time to wait ran out. It holds nothing.
     TimedOut,
+    /// It was granted, and an operator took the key away before the grant was heard of. It holds nothing.
+    Taken,
     /// Withdrawn by the cluster before a grant. It holds nothing.
     Cancelled,
     /// Released as the caller wished.

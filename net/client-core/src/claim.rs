@@ -259,9 +259,10 @@ impl Core {
                 self.event(Event::ClaimLost { claim: id, reason: LostReason::Finished(outcome) });
                 return;
             }
+            // It was granted and taken away before the grant was heard of, also if the time is over.
+            (_, Outcome::Forced) => ClaimResult::Taken,
             (Phase::TimingOut, _) | (_, Outcome::TimedOut) => ClaimResult::TimedOut,
-            // Forced: it was granted and taken away before the grant was heard of.
-            (_, Outcome::Cancelled | Outcome::Released | Outcome::Forced) => ClaimResult::Cancelled,
+            (_, Outcome::Cancelled | Outcome::Released) => ClaimResult::Cancelled,
             (_, Outcome::Denied) => ClaimResult::Denied { holder: None, waiting: 0 },
             // An answer that got lost said no, and may have said why: ask anew.
             (_, Outcome::Refused | Outcome::Unknown | Outcome::Done) => return self.ask_anew(now, id),

@@ -190,6 +190,25 @@ fn a_wait_that_runs_out_is_cancelled_and_timed_out_only_when_that_is_answered() 
 }
 
 #[test]
+fn a_lock_taken_by_an_operator_before_its_grant_was_heard_of_did_not_time_out() {
+    for time_is_over in [false, true] {
+        let mut w = World::new();
+        let (handle, session) = w.open(TTL);
+        let (claim, ticket) = w.queued(handle, session, Wait::Millis(5_000));
+        if time_is_over {
+            w.advance(5_000);
+            let (id, request) = w.request();
+            assert_eq!(request, Request::Cancel { session, ticket });
+            w.reply(id, Reply::Finished { session, ticket, outcome: Outcome::Forced });
+        } else {
+            w.push(Push::Finished { session, ticket, outcome: Outcome::Forced });
+        }
+        assert_eq!(w.take_events(), [Event::ClaimDone { claim, result: ClaimResult::Taken }]);
+        w.no_request();
+    }
+}
+
+#[test]
 fn a_grant_that_came_before_the_cancel_is_the_answer() {
     let mut w = World::new();
     let (handle, session) = w.open(TTL);
@@ -304,6 +323,7 @@ fn an_answer_that_got_lost_is_told_by_the_finished_ticket() {
         (Outcome::Denied, ClaimResult::Denied { holder: None, waiting: 0 }),
         (Outcome::TimedOut, ClaimResult::TimedOut),
         (Outcome::Cancelled, ClaimResult::Cancelled),
+        (Outcome::Forced, ClaimResult::Taken),
     ] {
         let mut w = World::new();
         let (handle, session) = w.open(TTL);

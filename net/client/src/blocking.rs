@@ -227,7 +227,7 @@ macro_rules! request {
                 Ok(Guard { watchers: Watchers::default(), inner, thread: self.thread })
             }
 
-            /// Acquires if nobody holds the key; `None` if somebody does.
+            /// Acquires if nobody holds the key; `None` if not, as the async request says.
             ///
             /// # Errors
             /// As the async request.

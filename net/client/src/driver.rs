@@ -362,6 +362,7 @@ impl Driver {
         }
         let error = match result {
             ClaimResult::Denied { holder, waiting } => AcquireError::Held { holder, waiting },
+            ClaimResult::Taken => AcquireError::Taken,
             ClaimResult::TimedOut | ClaimResult::Cancelled | ClaimResult::Released => AcquireError::TimedOut,
             ClaimResult::Refused(refusal) => CallError::Refused(refusal).into(),
         };

@@ -4,7 +4,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use palisade_client_core as core;
-use palisade_types::{Cause, HolderInfo, Name, NameError, Outcome, Refusal};
+use palisade_types::{Cause, HolderInfo, LogIndex, Name, NameError, Outcome, Refusal, SessionId};
 
 /// Why a session, and every lock it held, is gone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -83,6 +83,14 @@ pub enum CallError {
         /// Which rule.
         error: NameError,
     },
+    /// A revision was given that the log has not reached: it is a mistake, or another cluster's. Final.
+    #[error("revision {asked} is beyond the end of the log, which is at {end}")]
+    Beyond {
+        /// What was given.
+        asked: LogIndex,
+        /// The newest revision there is.
+        end: LogIndex,
+    },
     /// The client's task no longer runs: its runtime has shut down. Final.
     #[error("the client has stopped")]
     Stopped,
@@ -99,9 +107,26 @@ impl CallError {
         match self {
             CallError::Unavailable { .. } => false,
             CallError::Refused(refusal) => refusal.is_final(),
-            CallError::SessionLost(_) | CallError::Name { .. } | CallError::Stopped => true,
+            CallError::SessionLost(_)
+            | CallError::Name { .. }
+            | CallError::Beyond { .. }
+            | CallError::Stopped => true,
         }
     }
+}
+
+/// Why a report about an owner failed, and how far it came.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{error}; the report, as of revision {as_of}, had ended {} sessions by then", ended.len())]
+pub struct ReportError {
+    /// Only sessions opened up to this revision were meant: give it again when repeating the report.
+    pub as_of: LogIndex,
+    /// The sessions that the report is known to have ended. It may have ended more, whose answers got
+    /// lost; a repeat passes over them.
+    pub ended: Vec<SessionId>,
+    /// What went wrong.
+    #[source]
+    pub error: CallError,
 }
 
 /// Why an acquire ended without a grant.
@@ -120,6 +145,10 @@ pub enum AcquireError {
     /// trying again.
     #[error("the time to wait ran out")]
     TimedOut,
+    /// The lock was granted, and an operator took it away before the grant was heard of. It holds
+    /// nothing; the key has had another epoch. Worth trying again.
+    #[error("an operator took the lock away before its grant was heard of (`palisade acts` says why)")]
+    Taken,
     /// For a reason that any call can fail for.
     #[error(transparent)]
     Call(#[from] CallError),
@@ -129,7 +158,7 @@ impl AcquireError {
     /// Whether the same acquire, on the same session, can never succeed.
     pub fn is_final(&self) -> bool {
         match self {
-            AcquireError::Held { .. } | AcquireError::TimedOut => false,
+            AcquireError::Held { .. } | AcquireError::TimedOut | AcquireError::Taken => false,
             AcquireError::Call(e) => e.is_final(),
         }
     }
@@ -151,7 +180,7 @@ impl fmt::Display for Holder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palisade_types::{Class, SessionId};
+    use palisade_types::Class;
 
     #[test]
     fn an_outage_is_worth_another_try_and_a_lost_session_is_not() {

@@ -35,7 +35,7 @@ mod session;
 
 pub use client::{Answer, Client, Page};
 pub use config::ClientConfig;
-pub use error::{AcquireError, CallError, ConnectError, LostReason};
+pub use error::{AcquireError, CallError, ConnectError, LostReason, ReportError};
 pub use lock::{AdvisoryRequest, FencedRequest, Guard, Queued};
 pub use operator::{Operator, OwnerReport};
 pub use palisade_types::reply::{Consistency, NodeStatus, ReadMark};

@@ -133,20 +133,21 @@ macro_rules! request_methods {
             /// An outage of the cluster is waited out as long as the session lives.
             ///
             /// # Errors
-            /// [`AcquireError::Held`] without a wait, [`AcquireError::TimedOut`] after one, and what
-            /// can go wrong with any call.
+            /// [`AcquireError::Held`] without a wait, [`AcquireError::TimedOut`] after one,
+            /// [`AcquireError::Taken`] when an operator was quicker, and what can go wrong with any call.
             pub async fn acquire(self) -> Result<Guard, AcquireError> {
                 self.0.acquire().await
             }
 
-            /// Acquires if nobody holds the key; `None` if somebody does.
+            /// Acquires if nobody holds the key; `None` if somebody does, or if an operator took it
+            /// away before the grant was heard of.
             ///
             /// # Errors
             /// What can go wrong with any call.
             pub async fn try_acquire(self) -> Result<Option<Guard>, CallError> {
                 match self.no_wait().acquire().await {
                     Ok(guard) => Ok(Some(guard)),
-                    Err(AcquireError::Held { .. } | AcquireError::TimedOut) => Ok(None),
+                    Err(AcquireError::Held { .. } | AcquireError::TimedOut | AcquireError::Taken) => Ok(None),
                     Err(AcquireError::Call(e)) => Err(e),
                 }
             }

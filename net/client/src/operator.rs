@@ -5,7 +5,7 @@ use palisade_types::{Epoch, LogIndex, Name, OperatorAct, Refusal, Reply, Session
 use tokio::task::JoinSet;
 
 use crate::client::{Client, unexpected};
-use crate::error::{CallError, name};
+use crate::error::{CallError, ReportError, name};
 
 /// Rows of a page of the sessions that a report looks through.
 const PAGE_ROWS: u32 = 1_000;
@@ -13,13 +13,15 @@ const PAGE_ROWS: u32 = 1_000;
 const REPORTS_AT_ONCE: usize = 64;
 
 /// Acts on other people's sessions and locks; made by [`Client::operator`]. Everything done is kept on
-/// record with who did it and why ([`Client::operator_acts`]). All but [`Operator::retire`] name a session,
-/// or a grant by its epoch, and so never meet a successor when they are repeated.
+/// record with who did it and why ([`Client::operator_acts`]). Each names a session, or a grant by its
+/// epoch, and so never meets a successor when it is repeated.
 ///
 /// ```no_run
-/// # async fn example(client: palisade_client::Client) -> Result<(), palisade_client::CallError> {
+/// # async fn example(client: palisade_client::Client) -> Result<(), Box<dyn std::error::Error>> {
 /// let operator = client.operator("node-controller")?;
-/// let report = operator.report_owner_dead("worker-3", Some("pod-7f"), None, "the pod is gone").await?;
+/// let as_of = operator.as_of().await?;
+/// // Keep `as_of` where a crash does not reach it, and the report can be repeated until it succeeds.
+/// let report = operator.report_owner_dead("worker-3", Some("pod-7f"), as_of, "the pod is gone").await?;
 /// println!("{} sessions ended", report.ended.len());
 /// # Ok(())
 /// # }
@@ -33,7 +35,7 @@ pub struct Operator {
 /// What became of a report about an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnerReport {
-    /// Only sessions opened up to this revision were meant. Give it again when repeating the report.
+    /// Only sessions opened up to this revision were meant.
     pub as_of: LogIndex,
     /// The sessions that the report ended. Those that ended otherwise meanwhile are not among them.
     pub ended: Vec<SessionId>,
@@ -60,51 +62,85 @@ impl Operator {
         self.act(OperatorAct::ReportDead { session }, evidence).await
     }
 
-    /// Reports an owner dead: every session with this owner tag, and this incarnation where one is
-    /// given, that was opened up to `as_of`. Without one, the revision of the first look is taken, so
-    /// that a successor that opens its session meanwhile is spared. An error does not tell that revision:
-    /// whoever may have to repeat the report gives one the first time.
+    /// Fixes which sessions of an owner a report is about: those opened up to now. To be taken when the
+    /// owner's death is known and before the first try of [`Operator::report_owner_dead`]; every repeat
+    /// gives the same again, so that none meets a successor.
     ///
     /// # Errors
-    /// As [`Client::describe`]. Some of the sessions may have been ended.
+    /// As [`Client::describe`].
+    pub async fn as_of(&self) -> Result<LogIndex, CallError> {
+        Ok(self.client.sessions(None, 1).await?.read.revision)
+    }
+
+    /// Reports an owner dead: every session with this owner tag, and this incarnation where one is
+    /// given, that was opened up to `as_of`, which [`Operator::as_of`] fixes.
+    ///
+    /// # Errors
+    /// [`ReportError`]: what went wrong, and which sessions were ended before; with
+    /// [`CallError::Beyond`] when `as_of` is beyond the end of the log, and none were. Repeating the
+    /// report with its `as_of` is harmless.
     pub async fn report_owner_dead(
         &self,
         owner: &str,
         incarnation: Option<&str>,
-        as_of: Option<LogIndex>,
+        as_of: LogIndex,
         evidence: &str,
-    ) -> Result<OwnerReport, CallError> {
+    ) -> Result<OwnerReport, ReportError> {
+        let (mut ended, meant) = (Vec::new(), self.sessions_of(owner, incarnation, as_of, evidence).await);
+        let done = match meant {
+            Ok(meant) => self.report_all(meant, evidence, &mut ended).await,
+            Err(error) => Err(error),
+        };
+        ended.sort_unstable();
+        match done {
+            Ok(()) => Ok(OwnerReport { as_of, ended }),
+            Err(error) => Err(ReportError { as_of, ended, error }),
+        }
+    }
+
+    /// The sessions that a report is about.
+    async fn sessions_of(
+        &self,
+        owner: &str,
+        incarnation: Option<&str>,
+        as_of: LogIndex,
+        evidence: &str,
+    ) -> Result<Vec<SessionId>, CallError> {
         name("owner", owner)?;
         incarnation.map(|text| name("incarnation", text)).transpose()?;
         name("evidence", evidence)?;
-        let is_meant = |row: &SessionRow| {
-            row.owner.as_deref() == Some(owner)
+        let is_meant = |row: &&SessionRow| {
+            row.session.opened <= as_of
+                && row.owner.as_deref() == Some(owner)
                 && incarnation.is_none_or(|text| row.incarnation.as_deref() == Some(text))
         };
-        let (mut as_of, mut after, mut meant) = (as_of, None, Vec::new());
+        let (mut after, mut meant) = (None, Vec::new());
         loop {
             let page = self.client.sessions(after, PAGE_ROWS).await?;
-            let limit = *as_of.get_or_insert(page.read.revision);
-            let rows = page.rows.iter().filter(|row| row.session.opened <= limit && is_meant(row));
-            meant.extend(rows.map(|row| row.session));
+            if as_of > page.read.revision {
+                return Err(CallError::Beyond { asked: as_of, end: page.read.revision });
+            }
+            meant.extend(page.rows.iter().filter(is_meant).map(|row| row.session));
             after = page.rows.last().map(|row| row.session);
             // Sessions stand in the order of their opening: behind the limit nobody is meant.
-            let beyond = after.is_none_or(|last| last.opened > limit);
-            if beyond || !page.more {
-                return Ok(OwnerReport { as_of: limit, ended: self.report_all(meant, evidence).await? });
+            if !page.more || after.is_none_or(|last| last.opened > as_of) {
+                return Ok(meant);
             }
         }
     }
 
+    /// Reports these sessions dead and notes those it has ended. After a failure no further one is begun.
     async fn report_all(
         &self,
         sessions: Vec<SessionId>,
         evidence: &str,
-    ) -> Result<Vec<SessionId>, CallError> {
-        let (mut reports, mut ended, mut failed) = (JoinSet::new(), Vec::new(), None);
+        ended: &mut Vec<SessionId>,
+    ) -> Result<(), CallError> {
+        let (mut reports, mut failed) = (JoinSet::new(), None);
         let mut left = sessions.into_iter();
         loop {
-            for session in left.by_ref().take(REPORTS_AT_ONCE.saturating_sub(reports.len())) {
+            let room = if failed.is_none() { REPORTS_AT_ONCE.saturating_sub(reports.len()) } else { 0 };
+            for session in left.by_ref().take(room) {
                 let (operator, evidence) = (self.clone(), evidence.to_owned());
                 reports.spawn(async move { (session, operator.report_dead(session, &evidence).await) });
             }
@@ -121,8 +157,7 @@ impl Operator {
                 }
             }
         }
-        ended.sort_unstable();
-        failed.map_or(Ok(ended), Err)
+        failed.map_or(Ok(()), Err)
     }
 
     /// Ends a session whose owner may well be alive: it learns so, and loses all it holds. Returns the
@@ -144,14 +179,15 @@ impl Operator {
         self.act(OperatorAct::ForceRelease { key: name("key", key)?, epoch }, reason).await
     }
 
-    /// Forgets the record of a key that nobody holds or awaits, and with it the key's class; its next
-    /// grant has a higher epoch all the same. Repeated late, it forgets the record of whoever came since, if
-    /// that is idle, too. Returns the revision of the action on record.
+    /// Forgets the record of a key that nobody holds or awaits, and with it the key's class, if its last
+    /// grant has this epoch, which [`Client::describe`] shows; its next grant has a higher one all the
+    /// same. Returns the revision of the action on record.
     ///
     /// # Errors
-    /// [`CallError::Refused`] with `InUse`; as [`Client::describe`].
-    pub async fn retire(&self, key: &str, reason: &str) -> Result<LogIndex, CallError> {
-        self.act(OperatorAct::Retire { key: name("key", key)? }, reason).await
+    /// [`CallError::Refused`] with `InUse`, or with `NotAtEpoch` when there is no record or a later one,
+    /// and it was not this action that forgot it; as [`Client::describe`].
+    pub async fn retire(&self, key: &str, epoch: Epoch, reason: &str) -> Result<LogIndex, CallError> {
+        self.act(OperatorAct::Retire { key: name("key", key)?, epoch }, reason).await
     }
 
     async fn act(&self, act: OperatorAct, reason: &str) -> Result<LogIndex, CallError> {

@@ -5,9 +5,9 @@ mod kit;
 
 use std::time::Duration;
 
-use kit::{HELD, Order, SESSION, Server, holder};
-use palisade_client::{AcquireError, CallError, Cause, Client, ClientConfig, LostReason};
-use palisade_types::Refusal;
+use kit::{HELD, Order, PRESENT, SESSION, STUBBORN, Server, holder, worker};
+use palisade_client::{AcquireError, CallError, Cause, Client, ClientConfig, LogIndex, LostReason};
+use palisade_types::{OperatorAct, Outcome, Refusal, Ticket};
 use palisade_wire::{Push, Request};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -48,6 +48,45 @@ async fn an_acquire_that_does_not_wait_learns_who_holds_the_key() {
     }
     assert!(session.advisory(HELD).try_acquire().await.unwrap().is_none());
     assert!(session.advisory("free").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_waiter_whose_lock_an_operator_took_before_it_heard_of_it_is_told_so() {
+    let server = Server::start().await;
+    let session = server.client().session().open().await.unwrap();
+    let (queued_in, mut queued) = mpsc::unbounded_channel();
+    let waiting = session.advisory(HELD).wait(Duration::from_secs(60));
+    let acquire = tokio::spawn(waiting.on_queued(move |q| queued_in.send(q.place).unwrap()).acquire());
+    assert_eq!(queued.recv().await, Some(2));
+    let forced = Push::Finished { session: SESSION, ticket: Ticket(1), outcome: Outcome::Forced };
+    server.order(Order::Push(forced));
+    let error = acquire.await.unwrap().unwrap_err();
+    assert_eq!(error, AcquireError::Taken);
+    assert!(!error.is_final() && error.to_string().contains("operator"));
+}
+
+#[tokio::test]
+async fn a_report_that_fails_halfway_says_as_of_when_and_how_far_it_came() {
+    let mut server = Server::start().await;
+    let operator = server.client().operator("ops").unwrap();
+    let as_of = operator.as_of().await.unwrap();
+    assert_eq!(as_of, PRESENT);
+    let failed = operator.report_owner_dead("worker", None, as_of, "gone").await.unwrap_err();
+    assert_eq!((failed.as_of, failed.ended), (as_of, vec![worker(11), worker(12)]));
+    assert!(matches!(failed.error, CallError::Refused(Refusal::BadRequest { .. })));
+    let is_report = |r: &Request| matches!(r, Request::Operate { act: OperatorAct::ReportDead { session }, .. } if session.opened == STUBBORN);
+    server.sees(is_report).await;
+    let done = operator.report_owner_dead("worker", None, LogIndex(12), "gone").await.unwrap();
+    assert_eq!((done.as_of, done.ended), (LogIndex(12), vec![worker(11), worker(12)]));
+}
+
+#[tokio::test]
+async fn a_report_as_of_a_revision_that_is_not_yet_ends_nobody() {
+    let server = Server::start().await;
+    let operator = server.client().operator("ops").unwrap();
+    let failed = operator.report_owner_dead("worker", None, PRESENT.next(), "gone").await.unwrap_err();
+    assert_eq!(failed.error, CallError::Beyond { asked: PRESENT.next(), end: PRESENT });
+    assert!(failed.ended.is_empty() && failed.error.is_final());
 }
 
 #[tokio::test]

@@ -67,6 +67,11 @@ pub(crate) fn put_refusal(w: &mut Writer<'_>, refusal: &Refusal) {
             w.session(*session);
             w.opt_name(owner.as_deref());
         }
+        Refusal::NotAtEpoch { asked, last } => {
+            w.u16(20);
+            w.u64(asked.0);
+            w.u64(last.0);
+        }
     }
 }
 
@@ -92,6 +97,7 @@ pub(crate) fn refusal(r: &mut Reader<'_>) -> Result<Refusal, DecodeError> {
         12 => Refusal::NotHeld { asked: Epoch(r.u64()?), last: Epoch(r.u64()?) },
         13 => Refusal::InUse,
         14 => Refusal::OwnedByOther { session: r.session()?, owner: r.opt_name()? },
+        20 => Refusal::NotAtEpoch { asked: Epoch(r.u64()?), last: Epoch(r.u64()?) },
         other => return Err(DecodeError::Unknown { what: "refusal", value: u64::from(other) }),
     })
 }

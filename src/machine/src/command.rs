@@ -15,7 +15,7 @@
 //! 5 release       session, ticket u64
 //! 6 cancel        session, ticket u64, timeout u8 (0 or 1)
 //! 7 operator      by name, reason name, act u8, and then: 1 report dead, 2 evict: session, release_now u32;
-//!                 3 force release: epoch u64, key name; 4 retire: key name
+//!                 3 force release, 4 retire: epoch u64, key name
 //! 8 downgrade     session, ticket u64, holds u64 (the ticket of the claim)
 //! 9 campaign      session, ticket u64, wait u8 (0 or 1), key name, value: as of a put
 //! 10 proclaim     session, ticket u64, leads u64 (the ticket of the claim), value: as of a put

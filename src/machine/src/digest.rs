@@ -52,7 +52,7 @@ impl Digest {
             OperatorAct::ReportDead { session } => (1, session.opened.0, None),
             OperatorAct::Evict { session } => (2, session.opened.0, None),
             OperatorAct::ForceRelease { key, epoch } => (3, epoch.0, Some(key)),
-            OperatorAct::Retire { key } => (4, 0, Some(key)),
+            OperatorAct::Retire { key, epoch } => (4, epoch.0, Some(key)),
         };
         self.u64(code);
         self.u64(number);

@@ -38,6 +38,12 @@ impl Acts {
         self.0.iter()
     }
 
+    /// The same action, if it was carried out already. One that names a session or a grant is carried out
+    /// once at most.
+    fn before(&self, act: &OperatorAct) -> Option<LogIndex> {
+        self.0.iter().find(|record| record.act == *act).map(|record| record.revision)
+    }
+
     pub(crate) fn check(&self) {
         assert!(self.0.len() <= OPERATOR_ACTS_KEPT);
         assert!(self.0.iter().is_sorted_by(|a, b| a.revision < b.revision), "one action an entry");
@@ -59,7 +65,7 @@ impl Order {
 
 impl Machine {
     /// Carries an action out and records it. One that was carried out before is answered with the
-    /// revision it had then (a retirement finds nothing then, and counts anew); one that fits nothing is refused and leaves no record.
+    /// revision it had then; one that fits nothing is refused. Neither leaves a record.
     pub(crate) fn operate(&mut self, at: Applied, order: Order, release_now: u32, effects: &mut Vec<Effect>) {
         let answer = effects.len();
         effects.push(Effect::Reply(Reply::OperatorDone { action: at.index }));
@@ -71,7 +77,7 @@ impl Machine {
                 self.dismiss(at, *session, Cause::Evicted { action: at.index }, release_now, effects)
             }
             OperatorAct::ForceRelease { key, epoch } => self.force_release(at, key, *epoch, effects),
-            OperatorAct::Retire { key } => self.retire(at, key),
+            OperatorAct::Retire { key, epoch } => self.retire(at, key, *epoch),
         };
         match done {
             Ok(action) if action == at.index => {
@@ -102,6 +108,10 @@ impl Machine {
         {
             self.release_quarantined(at, slot, cause, release_now, effects);
             return Ok(at.index);
+        }
+        // Of a session in quarantine there may be a report, although it ended otherwise.
+        if is_report && let Some(action) = self.acts.before(&OperatorAct::ReportDead { session }) {
+            return Ok(action);
         }
         match self.ended(session) {
             Some(Cause::ReportedDead { action } | Cause::Evicted { action }) => Ok(action),
@@ -178,9 +188,14 @@ impl Machine {
         }
     }
 
-    /// Forgets an idle record; of a key without one there is nothing to forget.
-    fn retire(&mut self, at: Applied, key: &Key) -> Result<LogIndex, Refusal> {
-        let Some(slot) = self.locks.find(key.as_bytes()) else { return Ok(at.index) };
+    /// Forgets an idle record whose last grant has this epoch.
+    fn retire(&mut self, at: Applied, key: &Key, epoch: Epoch) -> Result<LogIndex, Refusal> {
+        let found = self.locks.find(key.as_bytes());
+        let last = found.map_or(self.locks.epoch_floor, |slot| self.locks.records[slot].epoch);
+        let Some(slot) = found.filter(|_| last == epoch) else {
+            let act = OperatorAct::Retire { key: key.clone(), epoch };
+            return self.acts.before(&act).ok_or(Refusal::NotAtEpoch { asked: epoch, last });
+        };
         if self.locks.records[slot].holder != NONE {
             return Err(Refusal::InUse);
         }
@@ -190,6 +205,35 @@ impl Machine {
             self.locks.epoch_floor = floor;
         }
         Ok(at.index)
+    }
+
+    /// Whether an action would end a session or free or forget a key, if it were applied to this state.
+    pub fn frees(&self, act: &OperatorAct) -> bool {
+        let find = |key: &Key| self.locks.find(key.as_bytes());
+        match act {
+            OperatorAct::ReportDead { session } => self.ends_of(*session).is_some(),
+            OperatorAct::Evict { session } => self.find_session(*session).is_some(),
+            OperatorAct::ForceRelease { key, epoch } => {
+                find(key).is_some_and(|slot| self.holder_at(slot, *epoch).is_some())
+            }
+            OperatorAct::Retire { key, epoch } => find(key).is_some_and(|slot| {
+                let lock = &self.locks.records[slot];
+                lock.epoch == *epoch && lock.holder == NONE
+            }),
+        }
+    }
+
+    /// The session that a death report would find: a live one, or one with keys in quarantine.
+    fn ends_of(&self, session: SessionId) -> Option<Slot> {
+        let is_here = session.shard == self.shard;
+        let closed = || self.sessions.find_quarantined(session.opened).filter(|_| is_here);
+        self.find_session(session).or_else(closed)
+    }
+
+    /// How many keys the end of a session would free, or a report of its death.
+    pub fn keys_to_free(&self, session: SessionId) -> u32 {
+        let record = self.ends_of(session).map(|slot| &self.sessions.records[slot]);
+        record.map_or(0, |session| session.open.held + session.values())
     }
 
     /// A page of the actions on record from behind a revision, oldest first, of at most

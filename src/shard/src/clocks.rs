@@ -108,6 +108,11 @@ impl Clocks {
         }
     }
 
+    /// Whether an end of this session is appended and not yet applied.
+    pub(crate) fn is_ending(&self, session: SessionId) -> bool {
+        self.clocks.get(&session).is_some_and(|c| c.ending)
+    }
+
     /// Sessions that became due and are not suspected yet; at most `most`.
     pub(crate) fn take_due(&mut self, now: Time, most: usize) -> Vec<SessionId> {
         let now = self.session_time(now);

@@ -82,9 +82,9 @@ impl Shard {
             Request::Renew { sessions } => self.take_renewal(now, conn, id, &sessions),
             Request::CloseSession { session } => {
                 self.must_own(conn, session)?;
-                let release_now = self.budget.take(now, RELEASES_PER_ENTRY);
-                let command = Command::EndSession { session, cause: Cause::Closed, release_now };
-                self.submit(command, origin, Room::Frees)?;
+                self.admit(Room::Frees)?;
+                let release_now = self.releases_of(now, session);
+                self.push(&Command::EndSession { session, cause: Cause::Closed, release_now }, origin);
                 self.clocks.mark_ending(session);
                 Ok(())
             }
@@ -137,7 +137,8 @@ impl Shard {
         }
     }
 
-    /// An operator's action frees something, whatever it is: it passes when others do not.
+    /// An operator's action that frees something, as the state stands, passes when others do not. Any
+    /// other only makes the log grow; its answer still comes from the log.
     fn take_order(
         &mut self,
         now: Time,
@@ -150,8 +151,9 @@ impl Shard {
         if ends.is_some_and(|session| session.shard != self.config.shard) {
             return Err(bad("that session lives in another shard"));
         }
-        let release_now = if ends.is_some() { self.budget.take(now, RELEASES_PER_ENTRY) } else { 0 };
-        self.submit(Command::Operator { by, reason, act, release_now }, origin, Room::Frees)?;
+        self.admit(if self.machine.frees(&act) { Room::Frees } else { Room::Grows })?;
+        let release_now = ends.map_or(0, |session| self.releases_of(now, session));
+        self.push(&Command::Operator { by, reason, act, release_now }, origin);
         if let Some(session) = ends {
             self.clocks.mark_ending(session);
         }
@@ -168,8 +170,24 @@ impl Shard {
         Ok(())
     }
 
+    /// Takes from the budget what the end of a session is to release at once: no more than it holds, and
+    /// nothing when another end of it is on its way.
+    fn releases_of(&mut self, now: Time, session: SessionId) -> u32 {
+        if self.clocks.is_ending(session) {
+            return 0;
+        }
+        self.budget.take(now, self.machine.keys_to_free(session).min(RELEASES_PER_ENTRY))
+    }
+
     /// Appends a command to the open block.
     fn submit(&mut self, command: Command, origin: Origin, room: Room) -> Result<(), Refusal> {
+        self.admit(room)?;
+        self.push(&command, origin);
+        Ok(())
+    }
+
+    /// Whether a command may join the open block.
+    fn admit(&self, room: Room) -> Result<(), Refusal> {
         let in_hand = self.pending.len() + self.open.count() as usize;
         let most = match room {
             Room::Grows | Room::Carries => self.config.in_hand_max,
@@ -188,7 +206,6 @@ impl Shard {
                 limit: self.config.log_bytes_max,
             });
         }
-        self.push(&command, origin);
         Ok(())
     }
 
@@ -247,9 +264,9 @@ impl Shard {
             let Some(&(session, ticket)) = self.waits.take_due(now, 1).first() else { break };
             self.propose_wait_over(session, ticket);
         }
-        if self.machine.backlog_len() > 0 && !self.sweeping && self.has_room() {
+        if self.machine.has_backlog() && !self.sweeping && self.has_room() {
             let releases = self.budget.take(now, RELEASES_PER_ENTRY);
-            if releases > 0 {
+            if releases > 0 || self.machine.backlog_len() == 0 {
                 self.sweeping = true;
                 self.push(&Command::Sweep { releases }, Origin::Sweep);
             }
@@ -263,7 +280,7 @@ impl Shard {
             return;
         }
         let Some(silent) = self.clocks.confirm_due(now, session) else { return };
-        let release_now = self.budget.take(now, RELEASES_PER_ENTRY);
+        let release_now = self.releases_of(now, session);
         let cause = Cause::Expired { silent_ms: millis(silent) };
         self.push(&Command::EndSession { session, cause, release_now }, Origin::Expiry);
         self.clocks.mark_ending(session);

@@ -181,7 +181,7 @@ impl Shard {
         }
         if self.serving {
             next = next.min(self.clocks.next()).min(self.waits.next());
-            if self.machine.backlog_len() > 0 && !self.sweeping {
+            if self.machine.has_backlog() && !self.sweeping {
                 next = next.min(self.seen + SWEEP_EVERY);
             }
         }

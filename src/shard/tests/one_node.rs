@@ -354,7 +354,7 @@ fn a_bounded_wait_ends_by_a_log_entry() {
 #[test]
 fn a_full_log_refuses_what_grows_and_lets_pass_what_frees() {
     let mut node = Node::start_with(128 * 1024);
-    let session = node.open(1, 0);
+    let (session, other) = (node.open(1, 0), node.open(2, 0));
     let mut ticket = 0;
     let refusal = loop {
         ticket += 1;
@@ -371,6 +371,25 @@ fn a_full_log_refuses_what_grows_and_lets_pass_what_frees() {
         node.ask(Request::Describe { key: Key::new("k").expect("a valid test value") }),
         Reply::Described { .. }
     ));
+    // What an operator does passes if it frees something, and only then.
+    let key = |text| Key::new(text).expect("a valid test value");
+    let stranger = SessionId { shard: SHARD, opened: LogIndex(1_000_000) };
+    let last = Epoch(ticket - 1);
+    for act in [
+        OperatorAct::ReportDead { session: stranger },
+        OperatorAct::Evict { session: stranger },
+        OperatorAct::Retire { key: key("nosuch"), epoch: Epoch(1) },
+        OperatorAct::Retire { key: key("k"), epoch: Epoch(1) },
+        OperatorAct::ForceRelease { key: key("nosuch"), epoch: Epoch(1) },
+        OperatorAct::ForceRelease { key: key("k"), epoch: last },
+    ] {
+        let refused = node.ask_on(ConnId(9), operate(act.clone()));
+        assert!(matches!(refused, Reply::Refused(Refusal::QuotaExceeded { .. })), "{act}: {refused:?}");
+    }
+    let retired = node.ask_on(ConnId(9), operate(OperatorAct::Retire { key: key("k"), epoch: last }));
+    assert!(matches!(retired, Reply::OperatorDone { .. }), "{retired:?}");
+    let evicted = node.ask_on(ConnId(9), operate(OperatorAct::Evict { session: other }));
+    assert!(matches!(evicted, Reply::OperatorDone { .. }), "{evicted:?}");
     assert_eq!(node.ask(Request::CloseSession { session }), Reply::SessionClosed { session });
 }
 
@@ -440,4 +459,35 @@ fn values_that_wait_for_the_disk_leave_room_for_those_who_release() {
     assert_eq!((busy(2000, &node.replies), busy(3000, &node.replies)), (0, 0));
     node.pass(Duration::from_millis(50));
     assert_eq!(node.replies.len(), 301, "every request is answered");
+}
+
+#[test]
+fn reports_that_release_nothing_leave_the_budget_to_those_that_do() {
+    let mut node = Node::start();
+    let held = 40;
+    let dead = node.open(1, 0);
+    let keys: Vec<String> = (0..held).map(|n| format!("k{n}")).collect();
+    for (ticket, key) in (1..).zip(&keys) {
+        node.epoch(dead, ticket, key);
+    }
+    // At one instant, so that time does not fill the budget again.
+    let idle: Vec<SessionId> = (0..30).map(|n| node.open(100 + n, 0)).collect();
+    let strangers = (0..30).map(|n| SessionId { shard: SHARD, opened: LogIndex(1_000_000 + n) });
+    for session in strangers.chain(idle) {
+        let request = operate(OperatorAct::Evict { session });
+        node.next_id += 1;
+        let id = RequestId(node.next_id);
+        node.input(Some(Input::Request { conn: ConnId(9), id, request }));
+    }
+    let id = RequestId(9_999);
+    let request = operate(OperatorAct::ReportDead { session: dead });
+    node.input(Some(Input::Request { conn: ConnId(9), id, request }));
+    node.pass(Duration::from_millis(50));
+    let done = node.replies.iter().find(|r| r.1 == id).map(|r| r.2.clone());
+    let Some(Reply::OperatorDone { action }) = done else { panic!("{done:?}") };
+    for key in &keys {
+        let key = Key::new(key).expect("a valid test value");
+        let Reply::Described { description, .. } = node.ask(Request::Describe { key }) else { panic!() };
+        assert_eq!(description.transitions[0].revision, action, "released by the report's own entry");
+    }
 }

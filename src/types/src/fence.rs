@@ -4,7 +4,7 @@ use core::cmp::Ordering;
 use core::fmt;
 use core::str::FromStr;
 
-use crate::ids::Epoch;
+use crate::ids::{Epoch, digits};
 use crate::name::{Key, NameError};
 
 /// What a grant hands to its holder, to be shown to the protected resource with every write.
@@ -91,10 +91,7 @@ impl FromStr for Fence {
     fn from_str(text: &str) -> Result<Fence, FenceError> {
         let (key, numbers) = text.rsplit_once('@').ok_or(FenceError::Syntax)?;
         let (epoch, barrier) = numbers.split_once('/').ok_or(FenceError::Syntax)?;
-        let number = |t: &str| match t.bytes().all(|b| b.is_ascii_digit()) {
-            true => t.parse::<u64>().map_err(|_| FenceError::Syntax),
-            false => Err(FenceError::Syntax),
-        };
+        let number = |t: &str| digits::<u64>(t).ok_or(FenceError::Syntax);
         Fence::new(Key::new(key)?, Epoch(number(epoch)?), Epoch(number(barrier)?))
     }
 }

@@ -146,14 +146,36 @@ impl fmt::Debug for SessionId {
 #[error("a session id looks like 0-17: shard, dash, revision")]
 pub struct SessionIdError;
 
+/// A number of digits alone. The standard parsers also take a sign.
+pub(crate) fn digits<T: FromStr>(text: &str) -> Option<T> {
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
 impl FromStr for SessionId {
     type Err = SessionIdError;
 
     fn from_str(text: &str) -> Result<Self, SessionIdError> {
         let (shard, opened) = text.split_once('-').ok_or(SessionIdError)?;
         Ok(SessionId {
-            shard: ShardId(shard.parse().map_err(|_| SessionIdError)?),
-            opened: LogIndex(opened.parse().map_err(|_| SessionIdError)?),
+            shard: ShardId(digits(shard).ok_or(SessionIdError)?),
+            opened: LogIndex(digits(opened).ok_or(SessionIdError)?),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn a_session_id_is_digits_a_dash_and_digits() {
+        let id = SessionId { shard: ShardId(3), opened: LogIndex(17) };
+        assert_eq!(id.to_string().parse(), Ok(id));
+        for bad in ["0-+1", "+0-1", "0--1", "-0-1", "0-", "-1", "0", "", "0- 1", "0-1 ", "0x1-1", "0-\u{661}"]
+        {
+            assert_eq!(bad.parse::<SessionId>(), Err(SessionIdError), "{bad:?}");
+        }
+        assert!("4294967296-1".parse::<SessionId>().is_err(), "no shard has this number");
     }
 }

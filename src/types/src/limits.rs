@@ -23,6 +23,8 @@ pub const RELEASES_PER_ENTRY: u32 = 50;
 pub const SHARED_GRANTS_PER_ENTRY: u32 = 950;
 /// The most rows of a page of a listing.
 pub const PAGE_ROWS_MAX: u32 = 1_000;
+/// A node more commands than this behind what it knows to be committed has no current state.
+pub const BEHIND_MAX: u64 = 10_000;
 /// The most waiters `describe` lists.
 pub const DESCRIBE_WAITERS_MAX: usize = 100;
 /// The longest value of an ephemeral key, in bytes.

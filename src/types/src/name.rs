@@ -20,12 +20,23 @@ pub enum NameError {
     /// It holds a control character.
     #[error("a name holds no control characters")]
     Control,
+    /// It holds a separator of lines or paragraphs, or a mark that turns the direction of text: what is
+    /// shown would not be what is there.
+    #[error("a name holds no line separators and no marks of direction (U+2028, U+202E and the like)")]
+    Disguise,
     /// It is not UTF-8.
     #[error("a name is UTF-8")]
     NotUtf8,
 }
 
-/// Checks a name: UTF-8 without control characters, 1 to 512 bytes.
+/// Whether a character makes text look other than it is: U+2028 and U+2029, which begin lines, and the
+/// marks that turn its direction (Unicode's `Bidi_Control`).
+fn disguises(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Checks a name: 1 to 512 bytes of UTF-8 without control characters, without separators of lines and
+/// paragraphs, and without marks that turn the direction of text.
 ///
 /// # Errors
 /// Says which of the rules does not hold.
@@ -44,13 +55,22 @@ pub fn check(text: &str) -> Result<(), NameError> {
         }
         ascii &= byte.is_ascii();
     }
-    if !ascii && text.chars().any(char::is_control) {
-        return Err(NameError::Control);
+    if ascii { Ok(()) } else { check_beyond_ascii(text) }
+}
+
+fn check_beyond_ascii(text: &str) -> Result<(), NameError> {
+    for c in text.chars() {
+        if c.is_control() {
+            return Err(NameError::Control);
+        }
+        if disguises(c) {
+            return Err(NameError::Disguise);
+        }
     }
     Ok(())
 }
 
-/// A checked name: 1 to 512 bytes of UTF-8 without control characters. Cheap to clone.
+/// A checked name (see [`check`]). Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Arc<str>);
 
@@ -104,5 +124,26 @@ impl fmt::Display for Name {
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_what_it_looks_like() {
+        for good in ["k", "jobs/nightly run", "höst", "שלום", "ping\u{200d}pong", "👩\u{200d}🔧"] {
+            assert_eq!(check(good), Ok(()), "{good:?}");
+        }
+        for hidden in "\u{61c}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}".chars() {
+            let mut text = [b'a'; 5];
+            let text = hidden.encode_utf8(&mut text[1..]);
+            assert_eq!(check(text), Err(NameError::Disguise), "U+{:04X}", u32::from(hidden));
+            assert!(Name::from_bytes(text.as_bytes()).is_err());
+        }
+        for control in ["a\nb", "\u{7f}", "é\u{85}"] {
+            assert_eq!(check(control), Err(NameError::Control), "{control:?}");
+        }
     }
 }

@@ -11,8 +11,8 @@ const EVICT: u8 = 2;
 const FORCE_RELEASE: u8 = 3;
 const RETIRE: u8 = 4;
 
-/// An operator's action. All but `Retire` name a session, or a grant by its epoch, and so never meet a
-/// successor when they are repeated; a `Retire` that arrives late forgets whatever idle record it finds.
+/// An operator's action. Each names a session, or a grant by its epoch, and so never meets a successor
+/// when it is repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OperatorAct {
     /// Positive knowledge that the session's owner is dead: no need to wait for its TTL.
@@ -37,6 +37,8 @@ pub enum OperatorAct {
     Retire {
         /// Which key.
         key: Key,
+        /// Only if this was its last grant.
+        epoch: Epoch,
     },
 }
 
@@ -47,7 +49,7 @@ impl OperatorAct {
             OperatorAct::ReportDead { session } => ActRef::ReportDead(*session),
             OperatorAct::Evict { session } => ActRef::Evict(*session),
             OperatorAct::ForceRelease { key, epoch } => ActRef::ForceRelease(key, *epoch),
-            OperatorAct::Retire { key } => ActRef::Retire(key),
+            OperatorAct::Retire { key, epoch } => ActRef::Retire(key, *epoch),
         }
     }
 
@@ -82,8 +84,9 @@ impl fmt::Display for OperatorAct {
             OperatorAct::ReportDead { session } | OperatorAct::Evict { session } => {
                 write!(f, "{verb} {session}")
             }
-            OperatorAct::ForceRelease { key, epoch } => write!(f, "{verb} {key}@{epoch}"),
-            OperatorAct::Retire { key } => write!(f, "{verb} {key}"),
+            OperatorAct::ForceRelease { key, epoch } | OperatorAct::Retire { key, epoch } => {
+                write!(f, "{verb} {key}@{epoch}")
+            }
         }
     }
 }
@@ -98,18 +101,18 @@ pub enum ActRef<'a> {
     /// See [`OperatorAct::ForceRelease`].
     ForceRelease(&'a str, Epoch),
     /// See [`OperatorAct::Retire`].
-    Retire(&'a str),
+    Retire(&'a str, Epoch),
 }
 
 impl<'a> ActRef<'a> {
-    /// No action has more bytes: the longest is a forced release.
+    /// No action has more bytes: the longest are those that name a key.
     pub const BYTES_MAX: usize = 1 + 8 + 2 + NAME_BYTES_MAX;
 
     /// The session it ends, if that is what it does.
     pub fn ends(self) -> Option<SessionId> {
         match self {
             ActRef::ReportDead(session) | ActRef::Evict(session) => Some(session),
-            ActRef::ForceRelease(..) | ActRef::Retire(_) => None,
+            ActRef::ForceRelease(..) | ActRef::Retire(..) => None,
         }
     }
 
@@ -129,8 +132,9 @@ impl<'a> ActRef<'a> {
                 w.u64(epoch.0);
                 w.name(key);
             }
-            ActRef::Retire(key) => {
+            ActRef::Retire(key, epoch) => {
                 w.u8(RETIRE);
+                w.u64(epoch.0);
                 w.name(key);
             }
         }
@@ -148,7 +152,10 @@ impl<'a> ActRef<'a> {
                 let epoch = Epoch(r.u64()?);
                 ActRef::ForceRelease(r.name_str()?, epoch)
             }
-            RETIRE => ActRef::Retire(r.name_str()?),
+            RETIRE => {
+                let epoch = Epoch(r.u64()?);
+                ActRef::Retire(r.name_str()?, epoch)
+            }
             other => return Err(DecodeError::Unknown { what: "an operator's act", value: other.into() }),
         })
     }
@@ -162,7 +169,7 @@ impl<'a> ActRef<'a> {
             ActRef::ReportDead(session) => OperatorAct::ReportDead { session },
             ActRef::Evict(session) => OperatorAct::Evict { session },
             ActRef::ForceRelease(key, epoch) => OperatorAct::ForceRelease { key: Key::new(key)?, epoch },
-            ActRef::Retire(key) => OperatorAct::Retire { key: Key::new(key)? },
+            ActRef::Retire(key, epoch) => OperatorAct::Retire { key: Key::new(key)?, epoch },
         })
     }
 }

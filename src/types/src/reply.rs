@@ -9,6 +9,7 @@ use core::fmt;
 
 use crate::fence::Fence;
 use crate::ids::{Epoch, LogIndex, NodeId, SessionId, Term, Ticket};
+use crate::limits::BEHIND_MAX;
 use crate::name::{Key, Name};
 use crate::operator::OperatorRow;
 use crate::value::Value;
@@ -337,6 +338,15 @@ pub struct NodeStatus {
     pub boot: u64,
 }
 
+impl NodeStatus {
+    /// Whether the node is still making its state from its log, as after a restart: it has a log and does
+    /// not know yet how much of it is committed, or it is far behind with applying that.
+    pub fn is_recovering(&self) -> bool {
+        let unknown = self.commit.0 == 0 && self.last.0 > 0;
+        unknown || self.applied.0 + BEHIND_MAX < self.commit.0
+    }
+}
+
 /// Why a request was refused. Nothing was changed. [`Refusal::is_final`] says whether the same
 /// request can succeed later.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -369,7 +379,7 @@ pub enum Refusal {
         limit: u64,
     },
     /// The session has ended; so have its locks and waits.
-    #[error("session {session} has ended: {cause}")]
+    #[error("session {session} {}", Gone(*cause))]
     SessionEnded {
         /// Which.
         session: SessionId,
@@ -429,6 +439,14 @@ pub enum Refusal {
     /// The key cannot be retired: it is held or awaited.
     #[error("the key is in use: only one that nobody holds or awaits can be retired")]
     InUse,
+    /// The record that was to be retired is gone, or has been granted since, or never was.
+    #[error("the key has no record whose last grant is epoch {asked}: the last epoch granted is {last}")]
+    NotAtEpoch {
+        /// The epoch that was to be the last one.
+        asked: Epoch,
+        /// The last one granted; without a record, the floor the next grant starts above.
+        last: Epoch,
+    },
     /// The request breaks a rule; sending it again is useless.
     #[error("bad request: {reason}")]
     BadRequest {
@@ -455,6 +473,18 @@ impl fmt::Display for Owner<'_> {
         match self.0 {
             Some(owner) => write!(f, " of {owner}"),
             None => Ok(()),
+        }
+    }
+}
+
+/// Of an id that nobody remembers it is not certain that there ever was such a session.
+struct Gone(Cause);
+
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Cause::Forgotten => write!(f, "is {}", self.0),
+            cause => write!(f, "has ended: {cause}"),
         }
     }
 }

@@ -221,7 +221,13 @@ impl World {
         let act = match (c.rng.below(10), session, grant) {
             (0, Some(session), _) => OperatorAct::ReportDead { session },
             (1, Some(session), _) => OperatorAct::Evict { session },
-            (2..=3, _, _) => OperatorAct::Retire { key: draw_key(&mut c.rng, &o) },
+            (2..=3, _, _) => {
+                let key = draw_key(&mut c.rng, &o);
+                let last = self.witness.last_epoch(&key).0;
+                // Mostly what a look at the key would have shown; now and then an earlier look.
+                let epoch = Epoch(last.saturating_sub(u64::from(c.rng.per_mille(200))));
+                OperatorAct::Retire { key, epoch }
+            }
             (_, _, Some((key, epoch))) => OperatorAct::ForceRelease { key, epoch },
             _ => return,
         };

@@ -4,7 +4,10 @@
 use std::time::Duration;
 
 use palisade_client::{Client, ClientConfig, Epoch, Fence, HolderInfo, SessionId};
-use palisade_types::{ClusterId, LogIndex, Name, NodeId, Outcome, Refusal, Reply, ShardId};
+use palisade_types::reply::{Consistency, ReadMark};
+use palisade_types::{
+    ClusterId, LogIndex, Name, NodeId, OperatorAct, Outcome, Refusal, Reply, SessionRow, ShardId,
+};
 use palisade_wire::{ClientHello, Frames, Kind, Member, Push, Request, ServerHello, Wait, encode_reply};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -13,6 +16,16 @@ use tokio::sync::mpsc;
 /// A key that somebody else holds for ever.
 pub(crate) const HELD: &str = "held";
 pub(crate) const SESSION: SessionId = SessionId { shard: ShardId(0), opened: LogIndex(7) };
+
+/// The end of the server's log.
+pub(crate) const PRESENT: LogIndex = LogIndex(20);
+/// The third of the worker's sessions, which the server does not end.
+pub(crate) const STUBBORN: LogIndex = LogIndex(13);
+
+/// One of the worker's sessions: there are 11 to 13.
+pub(crate) fn worker(opened: u64) -> SessionId {
+    SessionId { shard: ShardId(0), opened: LogIndex(opened) }
+}
 
 /// What the server is told to do.
 pub(crate) enum Order {
@@ -152,7 +165,22 @@ pub(crate) fn answer(request: &Request) -> Option<Reply> {
         Request::Cancel { session, ticket } => {
             Reply::Finished { session: *session, ticket: *ticket, outcome: Outcome::Cancelled }
         }
-        Request::Describe { .. } => {
+        Request::ListSessions { .. } => {
+            let read = ReadMark { consistency: Consistency::Linearizable, revision: PRESENT };
+            let row = |opened| SessionRow {
+                session: worker(opened),
+                owner: Name::new("worker").ok(),
+                incarnation: None,
+                ttl_ms: 30_000,
+                held: 0,
+                waiting: 0,
+            };
+            Reply::Sessions { read, rows: (11..=13).map(row).collect(), more: false }
+        }
+        Request::Operate { act: OperatorAct::ReportDead { session }, .. } if session.opened != STUBBORN => {
+            Reply::OperatorDone { action: LogIndex(21) }
+        }
+        Request::Describe { .. } | Request::Operate { .. } => {
             Reply::Refused(Refusal::BadRequest { reason: "no such thing".to_owned() })
         }
         _ => return None,

@@ -209,7 +209,7 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("operate, report dead", operate(OperatorAct::ReportDead { session })),
         ("operate, evict", operate(OperatorAct::Evict { session })),
         ("operate, force release", operate(OperatorAct::ForceRelease { key: name("k"), epoch: Epoch(7) })),
-        ("operate, retire", operate(OperatorAct::Retire { key: name("k") })),
+        ("operate, retire", operate(OperatorAct::Retire { key: name("k"), epoch: Epoch(7) })),
         ("list operator acts", Request::ListOperatorActs { after: LogIndex(8), rows: 100 }),
         ("put", Request::Put { session, ticket, key: name("svc/a"), value: (*b"10.0.0.7:80\0").into() }),
         ("put, no bytes", Request::Put { session, ticket, key: name("svc/a"), value: [].into() }),
@@ -238,6 +238,7 @@ fn operator_rows() -> Vec<OperatorRow> {
     vec![
         row(OperatorAct::ReportDead { session: session() }),
         row(OperatorAct::ForceRelease { key: name("k"), epoch: Epoch(7) }),
+        row(OperatorAct::Retire { key: name("k"), epoch: Epoch(7) }),
     ]
 }
 
@@ -270,6 +271,7 @@ fn refusals() -> Vec<(&'static str, Refusal)> {
         ("ClassMismatch", Refusal::ClassMismatch { has: Class::Fenced }),
         ("TicketMismatch", Refusal::TicketMismatch { ticket }),
         ("TicketFinished", Refusal::TicketFinished { ticket, outcome: Outcome::Released }),
+        ("NotAtEpoch", Refusal::NotAtEpoch { asked: Epoch(7), last: Epoch(8) }),
         ("BadRequest", Refusal::BadRequest { reason: "a name has at least one byte".to_string() }),
         ("OwnedByOther", Refusal::OwnedByOther { session, owner: Some(name("höst")) }),
         ("OwnedByOther, no owner tag", Refusal::OwnedByOther { session, owner: None }),

@@ -41,6 +41,9 @@ impl Model {
                     self.let_go(at, session, cause, now, effects);
                     return Ok(action);
                 }
+                if is_report && let Some(action) = self.done_before(act) {
+                    return Ok(action);
+                }
                 match self.ended(session) {
                     Some(Cause::ReportedDead { action } | Cause::Evicted { action }) => Ok(action),
                     Some(cause) => Err(Refusal::SessionEnded { session, cause }),
@@ -72,8 +75,12 @@ impl Model {
                 self.quarantined = kept;
                 Ok(action)
             }
-            OperatorAct::Retire { key } => {
-                let Some(lock) = self.locks.get(key) else { return Ok(action) };
+            OperatorAct::Retire { key, epoch } => {
+                let last = self.locks.get(key).map_or(self.epoch_floor, |lock| lock.epoch);
+                let Some(lock) = self.locks.get(key).filter(|lock| lock.epoch == epoch.0) else {
+                    let refusal = Refusal::NotAtEpoch { asked: *epoch, last: Epoch(last) };
+                    return self.done_before(act).ok_or(refusal);
+                };
                 if !lock.holders.is_empty() {
                     return Err(Refusal::InUse);
                 }
@@ -83,6 +90,11 @@ impl Model {
                 Ok(action)
             }
         }
+    }
+
+    /// The revision of the same action, if it is on record.
+    fn done_before(&self, act: &OperatorAct) -> Option<LogIndex> {
+        self.operators.iter().rev().take(1_000).find(|row| row.act == *act).map(|row| row.revision)
     }
 
     /// See `Machine::list_operator_acts`.

@@ -64,7 +64,7 @@ fn samples() -> Vec<Command> {
         operator(OperatorAct::ReportDead { session }, 50),
         operator(OperatorAct::Evict { session }, 0),
         operator(OperatorAct::ForceRelease { key: longest.clone(), epoch: Epoch(7) }, 0),
-        operator(OperatorAct::Retire { key: name("a@b") }, 0),
+        operator(OperatorAct::Retire { key: name("a@b"), epoch: Epoch(8) }, 0),
     ]
 }
 

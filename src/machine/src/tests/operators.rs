@@ -13,6 +13,10 @@ fn force(key: &str, epoch: u64) -> Command {
     order(OperatorAct::ForceRelease { key: name(key), epoch: Epoch(epoch) })
 }
 
+fn retire(key: &str, epoch: u64) -> Command {
+    order(OperatorAct::Retire { key: name(key), epoch: Epoch(epoch) })
+}
+
 fn done(action: u64) -> Reply {
     Reply::OperatorDone { action: LogIndex(action) }
 }
@@ -128,13 +132,12 @@ fn a_forced_release_reaches_keys_of_the_dead_too() {
 fn retiring_forgets_an_idle_key_and_its_class_but_never_its_epoch() {
     let mut w = World::new();
     let a = w.open(1);
-    let retire = order(OperatorAct::Retire { key: name("k") });
     let epoch = w.take(a, 1, "k").epoch();
+    let retire = retire("k", epoch.0);
     assert_eq!(w.refusal(&retire), Refusal::InUse);
     w.release(a, 1);
     assert!(matches!(w.reply(&retire), Reply::OperatorDone { .. }));
     assert_eq!(w.describe("k").class, None);
-    assert!(matches!(w.reply(&retire), Reply::OperatorDone { .. }), "again, there is nothing to do");
     let fenced = Command::Acquire {
         session: a,
         ticket: Ticket(2),
@@ -152,14 +155,59 @@ fn retiring_forgets_an_idle_key_and_its_class_but_never_its_epoch() {
 }
 
 #[test]
+fn a_late_repeat_of_a_retirement_spares_the_next_record_and_is_answered_as_the_first() {
+    let mut w = World::new();
+    let a = w.open(1);
+    let epoch = w.take(a, 1, "k").epoch().0;
+    w.release(a, 1);
+    let first = w.reply(&retire("k", epoch));
+    let done = done(w.index);
+    assert_eq!(first, done);
+    assert_eq!(w.reply(&retire("k", epoch)), done, "the record is gone");
+    let later = w.take(a, 2, "k").epoch().0;
+    assert_eq!(w.reply(&retire("k", epoch)), done, "the key is held anew");
+    w.release(a, 2);
+    assert_eq!(w.reply(&retire("k", epoch)), done, "another record is idle");
+    assert_eq!(w.describe("k").class, Some(Class::Advisory), "and was not forgotten");
+    let (rows, _) = w.machine.list_operator_acts(LogIndex(0), 10, 0);
+    assert_eq!(rows.len(), 1, "one action, one record, however often it is asked for");
+    assert!(matches!(w.reply(&retire("k", later)), Reply::OperatorDone { .. }));
+}
+
+#[test]
+fn a_retirement_that_fits_no_record_is_refused_and_leaves_none() {
+    let mut w = World::new();
+    let a = w.open(1);
+    let unknown = Refusal::NotAtEpoch { asked: Epoch(1), last: Epoch(0) };
+    assert_eq!(w.refusal(&retire("nosuch", 1)), unknown);
+    assert!(matches!(w.refusal(&retire("nosuch", 0)), Refusal::NotAtEpoch { .. }), "0 is no grant");
+    let epoch = w.take(a, 1, "k").epoch().0;
+    w.release(a, 1);
+    for asked in [epoch - 1, epoch + 1] {
+        let refusal = Refusal::NotAtEpoch { asked: Epoch(asked), last: Epoch(epoch) };
+        assert_eq!(w.refusal(&retire("k", asked)), refusal);
+    }
+    let unknown = SessionId { shard: ShardId(0), opened: LogIndex(999) };
+    assert!(matches!(
+        w.refusal(&order(OperatorAct::Evict { session: unknown })),
+        Refusal::SessionEnded { .. }
+    ));
+    assert_eq!(w.machine.list_operator_acts(LogIndex(0), 10, 0), (Vec::new(), false));
+}
+
+#[test]
 fn the_record_keeps_the_last_actions_in_order_and_is_bounded() {
     let mut w = World::new();
-    for _ in 0..OPERATOR_ACTS_KEPT + 3 {
-        w.apply(&order(OperatorAct::Retire { key: name("k") }));
+    let a = w.open(1);
+    let mut done = Vec::new();
+    for ticket in 1..=OPERATOR_ACTS_KEPT as u64 + 3 {
+        let epoch = w.take(a, ticket, "k").epoch().0;
+        w.apply(&force("k", epoch));
+        done.push((LogIndex(w.index), w.clock_ms));
     }
     let (rows, more) = w.machine.list_operator_acts(LogIndex(0), 5_000, w.clock_ms + 7);
     assert_eq!((rows.len(), more), (OPERATOR_ACTS_KEPT, false));
-    assert_eq!((rows[0].revision, rows[0].ago_ms), (LogIndex(4), 7));
+    assert_eq!((rows[0].revision, rows[0].ago_ms), (done[3].0, w.clock_ms + 7 - done[3].1));
     assert_eq!((rows[0].by.as_str(), rows[0].reason.as_str()), ("ops@host", "on fire"));
     let (page, more) = w.machine.list_operator_acts(rows[1].revision, 2, 0);
     assert_eq!((page[0].revision, page.len(), more), (rows[2].revision, 2, true));

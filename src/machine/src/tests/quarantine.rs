@@ -66,7 +66,7 @@ fn a_death_report_opens_all_that_is_closed_once() {
         TransitionKind::SessionEnded(Cause::ReportedDead { action })
     );
     assert_eq!(w.machine.ended(a), Some(EXPIRED), "why it ended does not change");
-    assert!(matches!(w.refusal(&report), Refusal::SessionEnded { .. }), "nothing is left to open");
+    assert_eq!(w.reply(&report), Reply::OperatorDone { action }, "repeated, it is answered as it was");
 }
 
 #[test]

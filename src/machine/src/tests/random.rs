@@ -70,7 +70,7 @@ impl Run {
             let act = match rng.below(6) {
                 0 => OperatorAct::ReportDead { session },
                 1 => OperatorAct::Evict { session },
-                2 => OperatorAct::Retire { key },
+                2 => OperatorAct::Retire { key, epoch },
                 _ => OperatorAct::ForceRelease { key, epoch },
             };
             let release_now = rng.below(3) as u32;

@@ -79,6 +79,11 @@ impl Witness {
         self.ousted.contains(&(fence.key().clone(), fence.epoch()))
     }
 
+    /// The newest epoch at which the log grants a key, as far as it was taken in; 0 before any.
+    pub fn last_epoch(&self, key: &Key) -> Epoch {
+        self.epochs.get(key).copied().unwrap_or_default()
+    }
+
     /// How many grants operators ended.
     pub fn ousted_count(&self) -> u64 {
         self.ousted.len() as u64

@@ -136,12 +136,7 @@ impl Echo {
             Request::Release { session, ticket } | Request::Cancel { session, ticket } => {
                 Reply::Finished { session, ticket, outcome: Outcome::Released }
             }
-            Request::Describe { .. }
-            | Request::ListLocks { .. }
-            | Request::ListSessions { .. }
-            | Request::ListOperatorActs { .. }
-            | Request::Operate { .. }
-            | Request::Status => {
+            Request::Read { .. } | Request::Operate { .. } | Request::Status => {
                 Reply::Refused(Refusal::BadRequest { reason: "an echo has no state to read".to_owned() })
             }
         }

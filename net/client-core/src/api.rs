@@ -5,10 +5,9 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use palisade_types::{
-    Cause, Class, Fence, HolderInfo, Key, LogIndex, Name, NodeId, OperatorAct, Outcome, Refusal, Reply,
-    SessionId, Time,
+    Cause, Class, Fence, HolderInfo, Key, Name, NodeId, OperatorAct, Outcome, Refusal, Reply, SessionId, Time,
 };
-use palisade_wire::{RefusedReason, Wait};
+use palisade_wire::{Query, RefusedReason, Wait};
 
 macro_rules! handle {
     ($(#[$doc:meta])* $name:ident) => {
@@ -109,37 +108,42 @@ pub struct AcquireSpec {
     pub wait: Wait,
 }
 
-/// A read, or an operator's action. All but `Status` are answered by the leader.
+/// Which node answers a linearizable read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ReadFrom {
+    /// The leader: one round among the nodes, and the connection on which sessions live.
+    #[default]
+    Leader,
+    /// Whichever node this client is connected to. A follower asks the leader first how new its answer
+    /// must be, so this takes work off the leader, not time off the answer.
+    Any,
+}
+
+/// A read, an operator's action, or a question to a node about itself. How new the answer to a read
+/// must be is told by the variant: no flag makes a read stale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallRequest {
-    /// All about a key.
-    Describe {
-        /// Which.
-        key: Key,
+    /// A linearizable read: the answer holds everything acknowledged to anybody before it was asked.
+    Read {
+        /// What.
+        query: Query,
+        /// Of whom.
+        from: ReadFrom,
     },
-    /// A page of keys.
-    ListLocks {
-        /// The last key of the page before.
-        after: Option<Key>,
-        /// The most rows wanted.
-        rows: u32,
+    /// A read that the leader may answer by its lease, where its configuration allows that. The answer
+    /// says whether it did; otherwise it is linearizable.
+    ReadByLease {
+        /// What.
+        query: Query,
     },
-    /// A page of sessions.
-    ListSessions {
-        /// The last session of the page before.
-        after: Option<SessionId>,
-        /// The most rows wanted.
-        rows: u32,
+    /// A read of what whichever node this client is connected to has applied, however old that is.
+    /// It needs neither a leader nor a quorum.
+    ReadStale {
+        /// What.
+        query: Query,
     },
     /// What the node connected to says of itself, whichever it is.
     Status,
-    /// A page of what operators did, oldest first.
-    ListOperatorActs {
-        /// The revision of the last row of the page before; 0 begins at the oldest kept.
-        after: LogIndex,
-        /// The most rows wanted.
-        rows: u32,
-    },
     /// Acts on somebody else's session or key.
     Operate {
         /// Who does it.

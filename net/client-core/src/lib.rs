@@ -32,8 +32,9 @@ mod timers;
 
 pub use api::{
     AcquireSpec, Action, CallId, CallRequest, ClaimId, ClaimResult, Event, Input, LinkError, LinkId,
-    LostReason, SessionHandle, SessionSpec,
+    LostReason, ReadFrom, SessionHandle, SessionSpec,
 };
 pub use config::{CoreConfig, NoEndpoints};
 pub use core::Core;
+pub use palisade_wire::Query;
 pub use session::margin;

@@ -1,6 +1,7 @@
 //! Fields that several messages share.
 
 use alloc::string::{String, ToString};
+use palisade_types::reply::Consistency;
 use palisade_types::{
     Cause, Class, DecodeError, Epoch, Fence, Incarnation, LogIndex, NodeId, Outcome, Reader, SessionId,
     Ticket, Writer,
@@ -37,6 +38,17 @@ pub(crate) fn bool(r: &mut Reader<'_>, what: &'static str) -> Result<bool, Decod
         1 => Ok(true),
         other => Err(DecodeError::Unknown { what, value: u64::from(other) }),
     }
+}
+
+/// What every read begins with, and its answer.
+pub(crate) fn put_consistency(w: &mut Writer<'_>, consistency: Consistency) {
+    w.u8(consistency.number());
+}
+
+pub(crate) fn consistency(r: &mut Reader<'_>) -> Result<Consistency, DecodeError> {
+    let number = r.u8()?;
+    Consistency::of_number(number)
+        .ok_or(DecodeError::Unknown { what: "consistency", value: u64::from(number) })
 }
 
 pub(crate) fn put_opt_incarnation(w: &mut Writer<'_>, value: Option<Incarnation>) {

@@ -2,11 +2,13 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use palisade_types::reply::{Consistency, ReadMark};
+use palisade_types::reply::ReadMark;
 use palisade_types::{DecodeError, LogIndex, Reader, Reply, RequestId, Writer};
 
 use crate::frame::{Frame, begin};
-use crate::parts::{bool, claim, fence, outcome, put_bool, put_claim, put_fence, put_outcome};
+use crate::parts::{
+    bool, claim, consistency, fence, outcome, put_bool, put_claim, put_consistency, put_fence, put_outcome,
+};
 use crate::refusal::{put_refusal, refusal};
 use crate::rows::{
     description, holder, list, lock_row, operator_row, put_description, put_holder, put_lock_row,
@@ -103,18 +105,12 @@ fn encode_body(reply: &Reply, w: &mut Writer<'_>) {
 }
 
 fn put_read(w: &mut Writer<'_>, read: ReadMark) {
-    w.u8(match read.consistency {
-        Consistency::Linearizable => 1,
-    });
+    put_consistency(w, read.consistency);
     w.u64(read.revision.0);
 }
 
 fn read(r: &mut Reader<'_>) -> Result<ReadMark, DecodeError> {
-    let consistency = match r.u8()? {
-        1 => Consistency::Linearizable,
-        other => return Err(DecodeError::Unknown { what: "consistency", value: u64::from(other) }),
-    };
-    Ok(ReadMark { consistency, revision: LogIndex(r.u64()?) })
+    Ok(ReadMark { consistency: consistency(r)?, revision: LogIndex(r.u64()?) })
 }
 
 /// Reads a reply; the request it answers is the frame's id.

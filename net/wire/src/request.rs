@@ -1,14 +1,14 @@
 //! What a client asks.
 
 use alloc::vec::Vec;
+use palisade_types::reply::Consistency;
 use palisade_types::{
-    Class, DecodeError, Key, LogIndex, Name, OperatorAct, Reader, RequestId, SessionId, SessionToken, Ticket,
-    Writer,
+    Class, DecodeError, Key, Name, OperatorAct, Reader, RequestId, SessionId, SessionToken, Ticket, Writer,
 };
 
 use crate::frame::{Frame, begin};
-use crate::parts::{claim, class, put_claim, put_class};
-use crate::{Group, Kind, MessageError, RENEW_SESSIONS_MAX};
+use crate::parts::{claim, class, consistency, put_claim, put_class, put_consistency};
+use crate::{Group, Kind, MessageError, Query, RENEW_SESSIONS_MAX};
 
 /// How long an acquire waits for a key that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,24 +82,12 @@ pub enum Request {
         /// The ticket of the acquire.
         ticket: Ticket,
     },
-    /// Asks for all about a key.
-    Describe {
-        /// Which.
-        key: Key,
-    },
-    /// Asks for a page of keys.
-    ListLocks {
-        /// The last key of the page before.
-        after: Option<Key>,
-        /// The most rows wanted.
-        rows: u32,
-    },
-    /// Asks for a page of sessions.
-    ListSessions {
-        /// The last session of the page before.
-        after: Option<SessionId>,
-        /// The most rows wanted.
-        rows: u32,
+    /// Reads the applied state. Any node answers.
+    Read {
+        /// How new the answer must be. It says what it is.
+        consistency: Consistency,
+        /// What is asked.
+        query: Query,
     },
     /// Asks a node about itself. Any node answers.
     Status,
@@ -111,13 +99,6 @@ pub enum Request {
         reason: Name,
         /// What.
         act: OperatorAct,
-    },
-    /// Asks for a page of what operators did, oldest first.
-    ListOperatorActs {
-        /// The revision of the last row of the page before; 0 begins at the oldest kept.
-        after: LogIndex,
-        /// The most rows wanted.
-        rows: u32,
     },
 }
 
@@ -132,12 +113,9 @@ impl Request {
             Request::Acquire { .. } => Kind::Acquire,
             Request::Release { .. } => Kind::Release,
             Request::Cancel { .. } => Kind::Cancel,
-            Request::Describe { .. } => Kind::Describe,
-            Request::ListLocks { .. } => Kind::ListLocks,
-            Request::ListSessions { .. } => Kind::ListSessions,
+            Request::Read { query, .. } => query.kind(),
             Request::Status => Kind::Status,
             Request::Operate { .. } => Kind::Operate,
-            Request::ListOperatorActs { .. } => Kind::ListOperatorActs,
         }
     }
 
@@ -179,25 +157,15 @@ impl Request {
             Request::Release { session, ticket } | Request::Cancel { session, ticket } => {
                 put_claim(w, *session, *ticket);
             }
-            Request::Describe { key } => w.name(key),
-            Request::ListLocks { after, rows } => {
-                w.opt_name(after.as_deref());
-                w.u32(*rows);
-            }
-            Request::ListSessions { after, rows } => {
-                // Revisions start at 1, so the smallest id of all stands for "from the beginning".
-                w.session(after.unwrap_or_default());
-                w.u32(*rows);
+            Request::Read { consistency, query } => {
+                put_consistency(w, *consistency);
+                query.encode(w);
             }
             Request::Status => {}
             Request::Operate { by, reason, act } => {
                 w.name(by);
                 w.name(reason);
                 act.as_ref().encode(w);
-            }
-            Request::ListOperatorActs { after, rows } => {
-                w.u64(after.0);
-                w.u32(*rows);
             }
         }
     }
@@ -241,22 +209,23 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Request, DecodeError> {
             let (session, ticket) = claim(&mut r)?;
             Request::Cancel { session, ticket }
         }
-        Kind::Describe => Request::Describe { key: r.name()? },
-        Kind::ListLocks => Request::ListLocks { after: r.opt_name()?, rows: r.u32()? },
-        Kind::ListSessions => {
-            let after = r.session()?;
-            let after = (after != SessionId::default()).then_some(after);
-            Request::ListSessions { after, rows: r.u32()? }
-        }
         Kind::Status => Request::Status,
         Kind::Operate => {
             Request::Operate { by: r.name()?, reason: r.name()?, act: OperatorAct::decode(&mut r)? }
         }
-        Kind::ListOperatorActs => Request::ListOperatorActs { after: LogIndex(r.u64()?), rows: r.u32()? },
-        _ => return Err(DecodeError::Unknown { what: "request kind", value: u64::from(kind.number()) }),
+        _ => read(kind, &mut r)?,
     };
     r.finish()?;
     Ok(request)
+}
+
+/// Every read begins with its consistency.
+fn read(kind: Kind, r: &mut Reader<'_>) -> Result<Request, DecodeError> {
+    let consistency = consistency(r)?;
+    match Query::decode(kind, r)? {
+        Some(query) => Ok(Request::Read { consistency, query }),
+        None => Err(DecodeError::Unknown { what: "request kind", value: u64::from(kind.number()) }),
+    }
 }
 
 fn sessions(r: &mut Reader<'_>) -> Result<Vec<SessionId>, DecodeError> {

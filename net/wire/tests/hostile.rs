@@ -166,10 +166,20 @@ fn a_message_in_the_wrong_place_is_unexpected() {
 
 #[test]
 fn a_bad_name_in_a_request_is_told_from_a_broken_connection() {
-    let body = [3, 0, b'a', 7, b'b'];
+    let body = [1, 3, 0, b'a', 7, b'b'];
     let frame = Frame { kind: Kind::Describe, id: RequestId(1), body: &body };
     let error = DecodeError::Name(NameError::Control);
     assert_eq!(Request::decode(&frame), Err(MessageError::Body { kind: Kind::Describe, error }));
+}
+
+#[test]
+fn a_read_of_no_known_consistency_is_refused_rather_than_answered_somehow() {
+    for number in [0, 4, 255] {
+        let body = [number, 1, 0, b'a'];
+        let frame = Frame { kind: Kind::Describe, id: RequestId(1), body: &body };
+        let error = DecodeError::Unknown { what: "consistency", value: u64::from(number) };
+        assert_eq!(Request::decode(&frame), Err(MessageError::Body { kind: Kind::Describe, error }));
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use palisade_machine::Command;
 use palisade_raft::Role;
-use palisade_types::limits::{PAGE_ROWS_MAX, RELEASES_PER_ENTRY, TTL_DEFAULT, TTL_MAX, TTL_MIN};
+use palisade_types::limits::{RELEASES_PER_ENTRY, TTL_DEFAULT, TTL_MAX, TTL_MIN};
 use palisade_types::reply::NodeStatus;
 use palisade_types::time::millis;
 use palisade_types::{
@@ -46,9 +46,12 @@ impl Shard {
             out.replies.push((conn, id, Reply::Status(Box::new(self.status()))));
             return;
         }
-        let taken = match self.leading {
-            Some(_) => self.take_request(now, conn, id, request),
-            None => Err(Refusal::NotLeader { leader: self.leader() }),
+        let taken = match (request, self.leading) {
+            (Request::Read { consistency, query }, _) => {
+                self.take_read(now, consistency, Read { conn, id, query }, out)
+            }
+            (request, Some(_)) => self.take_request(now, conn, id, request),
+            (_, None) => Err(Refusal::NotLeader { leader: self.leader() }),
         };
         if let Err(refusal) = taken {
             if matches!(refusal, Refusal::Busy { .. } | Refusal::QuotaExceeded { .. }) {
@@ -102,18 +105,8 @@ impl Shard {
                 self.must_own(conn, session)?;
                 self.submit(Command::Cancel { session, ticket, timeout: false }, origin, Room::Frees)
             }
-            Request::Describe { key } => self.join(Item::Read { conn, id, read: Read::Describe(key) }),
-            Request::ListLocks { after, rows } => {
-                self.join(Item::Read { conn, id, read: Read::Locks { after, rows: page(rows)? } })
-            }
-            Request::ListSessions { after, rows } => {
-                self.join(Item::Read { conn, id, read: Read::Sessions { after, rows: page(rows)? } })
-            }
-            Request::ListOperatorActs { after, rows } => {
-                self.join(Item::Read { conn, id, read: Read::OperatorActs { after, rows: page(rows)? } })
-            }
             Request::Operate { by, reason, act } => self.take_order(now, origin, by, reason, act),
-            Request::Status => Err(bad("status is answered by the node itself")),
+            Request::Status | Request::Read { .. } => Err(bad("that is answered by any node")),
         }
     }
 
@@ -177,7 +170,7 @@ impl Shard {
     }
 
     /// Joins the next confirmation round.
-    fn join(&mut self, item: Item) -> Result<(), Refusal> {
+    pub(crate) fn join(&mut self, item: Item) -> Result<(), Refusal> {
         if self.rounds.len() >= self.config.in_hand_max {
             return Err(Refusal::Busy { retry_after_ms: RETRY_AFTER_MS });
         }
@@ -286,14 +279,7 @@ fn granted_ttl(asked_ms: u32) -> Result<u32, Refusal> {
     Ok(asked_ms)
 }
 
-fn page(rows: u32) -> Result<u32, Refusal> {
-    match rows {
-        0 => Err(bad("a page has at least one row")),
-        n => Ok(n.min(PAGE_ROWS_MAX)),
-    }
-}
-
-fn bad(reason: &str) -> Refusal {
+pub(crate) fn bad(reason: &str) -> Refusal {
     Refusal::BadRequest { reason: String::from(reason) }
 }
 

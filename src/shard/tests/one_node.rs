@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use palisade_shard::{Actions, Input, Shard, ShardConfig};
+use palisade_types::reply::Consistency;
 use palisade_types::{
     Cause, Class, ClusterId, ClusterLimits, ConnId, Epoch, Incarnation, Key, LogIndex, Name, NodeId,
     OperatorAct, Outcome, Refusal, Reply, RequestId, SessionId, SessionToken, ShardId, Ticket, Time,
 };
 use palisade_wal::{Identity, SimDisk, WalConfig, hard_state_file, initial_hard_state, recover_shard};
-use palisade_wire::{Push, Request, Wait};
+use palisade_wire::{Push, Query, Request, Wait};
 
 const CONN: ConnId = ConnId(1);
 const SHARD: ShardId = ShardId(0);
@@ -134,6 +135,10 @@ impl Node {
 
     fn ask(&mut self, request: Request) -> Reply {
         self.ask_on(CONN, request)
+    }
+
+    fn read(&mut self, query: Query) -> Reply {
+        self.ask(Request::Read { consistency: Consistency::Linearizable, query })
     }
 
     fn open_on(&mut self, conn: ConnId, token: u128, ttl_ms: u32) -> SessionId {
@@ -279,7 +284,7 @@ fn a_session_reported_dead_is_renewed_no_more_and_nobody_elses_is_touched() {
     assert_eq!(renewed, Reply::Renewed { refused: vec![Refusal::SessionEnded { session: dead, cause }] });
     assert_eq!(node.epoch(other, 1, "k"), 2);
     assert_eq!(node.ask_on(ConnId(9), report), done, "a repeat is answered as the first");
-    let acts = node.ask(Request::ListOperatorActs { after: LogIndex(0), rows: 10 });
+    let acts = node.read(Query::ListOperatorActs { after: LogIndex(0), rows: 10 });
     assert!(matches!(acts, Reply::OperatorActs { rows, .. } if rows.len() == 1));
 }
 
@@ -368,7 +373,7 @@ fn a_full_log_refuses_what_grows_and_lets_pass_what_frees() {
     assert!(matches!(refusal, Refusal::QuotaExceeded { limit: 131_072, .. }), "{refusal:?}");
     assert_eq!(node.ask(Request::Renew { sessions: vec![session] }), Reply::Renewed { refused: Vec::new() });
     assert!(matches!(
-        node.ask(Request::Describe { key: Key::new("k").expect("a valid test value") }),
+        node.read(Query::Describe { key: Key::new("k").expect("a valid test value") }),
         Reply::Described { .. }
     ));
     assert_eq!(node.ask(Request::CloseSession { session }), Reply::SessionClosed { session });

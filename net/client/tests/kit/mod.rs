@@ -152,9 +152,7 @@ pub(crate) fn answer(request: &Request) -> Option<Reply> {
         Request::Cancel { session, ticket } => {
             Reply::Finished { session: *session, ticket: *ticket, outcome: Outcome::Cancelled }
         }
-        Request::Describe { .. } => {
-            Reply::Refused(Refusal::BadRequest { reason: "no such thing".to_owned() })
-        }
+        Request::Read { .. } => Reply::Refused(Refusal::BadRequest { reason: "no such thing".to_owned() }),
         _ => return None,
     })
 }

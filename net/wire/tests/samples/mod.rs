@@ -8,7 +8,7 @@ use palisade_types::{
 };
 use palisade_wire::{
     ClientHello, Frame, Frames, Group, HelloRefused, Kind, Member, MessageError, PeerHello, ProtocolError,
-    Push, RefusedReason, Request, ServerHello, Wait, decode_reply, encode_peer, encode_reply,
+    Push, Query, RefusedReason, Request, ServerHello, Wait, decode_reply, encode_peer, encode_reply,
 };
 
 /// Any message of the protocol.
@@ -200,18 +200,30 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("acquire with a time", acquire(Class::Advisory, None, Wait::Millis(2500))),
         ("release", Request::Release { session, ticket }),
         ("cancel", Request::Cancel { session, ticket }),
-        ("describe", Request::Describe { key: name("jobs/nightly") }),
-        ("list locks, first page", Request::ListLocks { after: None, rows: 100 }),
-        ("list locks", Request::ListLocks { after: Some(name("a")), rows: 1000 }),
-        ("list sessions, first page", Request::ListSessions { after: None, rows: 100 }),
-        ("list sessions", Request::ListSessions { after: Some(session), rows: 1 }),
+        ("describe", read_of(Query::Describe { key: name("jobs/nightly") })),
+        (
+            "describe by lease",
+            Request::Read { consistency: Consistency::Lease, query: Query::Describe { key: name("k") } },
+        ),
+        (
+            "describe, stale",
+            Request::Read { consistency: Consistency::Stale, query: Query::Describe { key: name("k") } },
+        ),
+        ("list locks, first page", read_of(Query::ListLocks { after: None, rows: 100 })),
+        ("list locks", read_of(Query::ListLocks { after: Some(name("a")), rows: 1000 })),
+        ("list sessions, first page", read_of(Query::ListSessions { after: None, rows: 100 })),
+        ("list sessions", read_of(Query::ListSessions { after: Some(session), rows: 1 })),
         ("status", Request::Status),
         ("operate, report dead", operate(OperatorAct::ReportDead { session })),
         ("operate, evict", operate(OperatorAct::Evict { session })),
         ("operate, force release", operate(OperatorAct::ForceRelease { key: name("k"), epoch: Epoch(7) })),
         ("operate, retire", operate(OperatorAct::Retire { key: name("k") })),
-        ("list operator acts", Request::ListOperatorActs { after: LogIndex(8), rows: 100 }),
+        ("list operator acts", read_of(Query::ListOperatorActs { after: LogIndex(8), rows: 100 })),
     ]
+}
+
+fn read_of(query: Query) -> Request {
+    Request::Read { consistency: Consistency::Linearizable, query }
 }
 
 fn operate(act: OperatorAct) -> Request {
@@ -279,6 +291,20 @@ fn replies() -> Vec<(String, Reply)> {
         ("denied", Reply::Denied { session, ticket, waiting: 9, holder: Box::new(holder()) }),
         ("described", Reply::Described { read: read(), description: Box::new(description()) }),
         ("described, no record", Reply::Described { read: read(), description: Box::new(no_record()) }),
+        (
+            "described by lease",
+            Reply::Described {
+                read: ReadMark { consistency: Consistency::Lease, revision: LogIndex(99) },
+                description: Box::new(no_record()),
+            },
+        ),
+        (
+            "described, stale",
+            Reply::Described {
+                read: ReadMark { consistency: Consistency::Stale, revision: LogIndex(0) },
+                description: Box::new(no_record()),
+            },
+        ),
         ("locks", Reply::Locks { read: read(), rows: lock_rows(), more: true }),
         ("sessions", Reply::Sessions { read: read(), rows: session_rows(), more: false }),
         ("status", Reply::Status(Box::new(status()))),

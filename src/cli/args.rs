@@ -172,8 +172,19 @@ pub(crate) struct LockArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct DescribeArgs {
+    #[command(flatten)]
+    pub(crate) how: How,
     /// The key.
     pub(crate) key: String,
+}
+
+/// How new an answer must be.
+#[derive(Args, Debug, Clone, Copy)]
+pub(crate) struct How {
+    /// What the first endpoint that answers has applied, however old: needs no leader and no quorum. The
+    /// answer says which revision it shows.
+    #[arg(long)]
+    pub(crate) stale: bool,
 }
 
 /// Where a listing starts and ends.
@@ -194,6 +205,8 @@ pub(crate) struct LocksArgs {
     pub(crate) after: Option<String>,
     #[command(flatten)]
     pub(crate) paging: Paging,
+    #[command(flatten)]
+    pub(crate) how: How,
 }
 
 /// Who acts.
@@ -268,6 +281,8 @@ pub(crate) struct ActsArgs {
     /// Start behind this revision.
     #[arg(long, value_name = "REVISION", default_value_t = 0)]
     pub(crate) after: u64,
+    #[command(flatten)]
+    pub(crate) how: How,
 }
 
 #[derive(Args, Debug)]
@@ -277,6 +292,8 @@ pub(crate) struct SessionsArgs {
     pub(crate) after: Option<String>,
     #[command(flatten)]
     pub(crate) paging: Paging,
+    #[command(flatten)]
+    pub(crate) how: How,
 }
 
 /// Reads `30s`, `500ms`, `2m`, `1h`, or plain seconds with an optional fraction.

@@ -8,6 +8,7 @@ use super::args::{ActsArgs, By, EvictArgs, ForceReleaseArgs, Global, ReportDeadA
 use super::connect;
 use super::exit::Failure;
 use super::output::{self, Output};
+use super::reads;
 
 const PAGE_ROWS: u32 = 1_000;
 
@@ -88,9 +89,14 @@ pub(crate) async fn retire(global: &Global, args: &RetireArgs) -> Result<u8, Fai
 pub(crate) async fn acts(global: &Global, args: &ActsArgs) -> Result<u8, Failure> {
     let client = connect::client(global)?;
     let mut out = Output::new(global.json);
-    let mut after = LogIndex(args.after);
+    let (mut after, mut said) = (LogIndex(args.after), None);
     loop {
-        let page = client.operator_acts(after, PAGE_ROWS).await.map_err(|e| connect::failure(&e))?;
+        let page = match args.how.stale {
+            true => client.read_stale().operator_acts(after, PAGE_ROWS).await,
+            false => client.operator_acts(after, PAGE_ROWS).await,
+        };
+        let page = page.map_err(|e| connect::failure(&e))?;
+        reads::say_stale(&mut out, page.read, &mut said)?;
         for row in &page.rows {
             out.line(|| output::act_json(row), || output::act_text(row))?;
         }

@@ -3,8 +3,8 @@
 use std::io::{self, BufWriter, Stdout, Write};
 
 use palisade_client::{
-    Cause, Description, HolderInfo, LockRow, NodeStatus, OperatorAct, OperatorRow, SessionRow, Transition,
-    TransitionKind, WaiterInfo,
+    Cause, Consistency, Description, HolderInfo, LockRow, NodeStatus, OperatorAct, OperatorRow, ReadMark,
+    SessionRow, Transition, TransitionKind, WaiterInfo,
 };
 use serde_json::{Value, json};
 
@@ -131,8 +131,24 @@ fn transition_text(t: &Transition) -> String {
     )
 }
 
+/// What a read's answer promises, as an object.
+pub(crate) fn mark_json(read: ReadMark) -> Value {
+    json!({ "consistency": read.consistency.to_string(), "revision": read.revision.0 })
+}
+
+/// What a read's answer promises, for people.
+pub(crate) fn mark_text(read: ReadMark) -> String {
+    let ReadMark { consistency, revision } = read;
+    match consistency {
+        Consistency::Stale => {
+            format!("(stale, revision {revision}: what the node that answered has applied; newer may exist)")
+        }
+        Consistency::Linearizable | Consistency::Lease => format!("({consistency}, revision {revision})"),
+    }
+}
+
 /// A description as an object.
-pub(crate) fn description_json(d: &Description, revision: u64) -> Value {
+pub(crate) fn description_json(d: &Description, read: ReadMark) -> Value {
     json!({
         "key": d.key.as_str(),
         "class": d.class.map(|c| c.to_string()),
@@ -142,13 +158,13 @@ pub(crate) fn description_json(d: &Description, revision: u64) -> Value {
         "waiting": d.waiting,
         "waiters": d.waiters.iter().map(waiter_json).collect::<Vec<_>>(),
         "transitions": d.transitions.iter().map(transition_json).collect::<Vec<_>>(),
-        "consistency": "linearizable",
-        "revision": revision,
+        "consistency": read.consistency.to_string(),
+        "revision": read.revision.0,
     })
 }
 
 /// A description for people.
-pub(crate) fn description_text(d: &Description, revision: u64) -> String {
+pub(crate) fn description_text(d: &Description, read: ReadMark) -> String {
     let mut lines = vec![format!("key       {}", d.key)];
     match d.class {
         Some(class) => lines.push(format!("class     {class}")),
@@ -168,7 +184,7 @@ pub(crate) fn description_text(d: &Description, revision: u64) -> String {
         lines.push("last transitions, newest first".to_owned());
         lines.extend(d.transitions.iter().map(transition_text));
     }
-    lines.push(format!("(linearizable, revision {revision})"));
+    lines.push(mark_text(read));
     lines.join("\n")
 }
 
@@ -319,11 +335,16 @@ mod tests {
                 ago_ms: 1_500,
             }],
         };
-        let json = description_json(&d, 41);
+        let read = ReadMark { consistency: Consistency::Linearizable, revision: LogIndex(41) };
+        let json = description_json(&d, read);
         assert_eq!(json["transitions"][0]["cause"], "expired");
         assert_eq!(json["transitions"][0]["silent_ms"], 30_300);
         assert_eq!(json["holder"], Value::Null);
-        let text = description_text(&d, 41);
+        let text = description_text(&d, read);
+        assert!(text.ends_with("(linearizable, revision 41)"), "{text}");
+        let stale = ReadMark { consistency: Consistency::Stale, ..read };
+        assert!(description_text(&d, stale).contains("(stale, revision 41: "));
+        assert_eq!(description_json(&d, stale)["consistency"], "stale");
         assert!(text.contains("nobody") && text.contains("expired after 30300 ms of silence"), "{text}");
     }
 

@@ -1,6 +1,6 @@
 //! The verbs that only look: `describe`, `locks`, `sessions`, `status`.
 
-use palisade_client::{CallError, Client, Page, SessionId};
+use palisade_client::{CallError, Client, Consistency, Page, ReadMark, SessionId};
 use serde_json::json;
 
 use super::args::{DescribeArgs, Global, LocksArgs, Paging, SessionsArgs};
@@ -10,13 +10,15 @@ use super::output::{self, Output};
 
 /// All about one key.
 pub(crate) async fn describe(global: &Global, args: &DescribeArgs) -> Result<u8, Failure> {
-    let answer = connect::client(global)?.describe(&args.key).await.map_err(|e| connect::failure(&e))?;
-    let (description, revision) = (&answer.value, answer.read.revision.0);
+    let client = connect::client(global)?;
+    let answer = match args.how.stale {
+        true => client.read_stale().describe(&args.key).await,
+        false => client.describe(&args.key).await,
+    };
+    let answer = answer.map_err(|e| connect::failure(&e))?;
+    let (description, read) = (&answer.value, answer.read);
     let mut out = Output::new(global.json);
-    out.line(
-        || output::description_json(description, revision),
-        || output::description_text(description, revision),
-    )?;
+    out.line(|| output::description_json(description, read), || output::description_text(description, read))?;
     out.flush()?;
     Ok(0)
 }
@@ -46,6 +48,18 @@ impl Listing {
     }
 }
 
+/// Says of a page that it shows the past, before its rows, unless the page before showed the same.
+pub(super) fn say_stale(
+    out: &mut Output,
+    read: ReadMark,
+    said: &mut Option<ReadMark>,
+) -> Result<(), Failure> {
+    if read.consistency != Consistency::Stale || said.replace(read) == Some(read) {
+        return Ok(());
+    }
+    out.line(|| output::mark_json(read), || output::mark_text(read))
+}
+
 /// Says where to go on after the limit was reached.
 fn say_next(out: &mut Output, after: &str) -> Result<(), Failure> {
     out.line(|| json!({ "next": after }), || format!("there are more: go on with --after {after}"))
@@ -56,9 +70,14 @@ pub(crate) async fn locks(global: &Global, args: &LocksArgs) -> Result<u8, Failu
     let client = connect::client(global)?;
     let mut out = Output::new(global.json);
     let mut listing = Listing::new(args.paging);
-    let mut after = args.after.clone();
+    let (mut after, mut said) = (args.after.clone(), None);
     while let Some(rows) = listing.ask() {
-        let page = client.locks(after.as_deref(), rows).await.map_err(|e| connect::failure(&e))?;
+        let page = match args.how.stale {
+            true => client.read_stale().locks(after.as_deref(), rows).await,
+            false => client.locks(after.as_deref(), rows).await,
+        };
+        let page = page.map_err(|e| connect::failure(&e))?;
+        say_stale(&mut out, page.read, &mut said)?;
         for row in &page.rows {
             out.line(|| output::lock_json(row), || output::lock_text(row))?;
         }
@@ -80,9 +99,14 @@ pub(crate) async fn sessions(global: &Global, args: &SessionsArgs) -> Result<u8,
     let mut after = args.after.as_ref().map(parse).transpose()?;
     let client = connect::client(global)?;
     let mut out = Output::new(global.json);
-    let mut listing = Listing::new(args.paging);
+    let (mut listing, mut said) = (Listing::new(args.paging), None);
     while let Some(rows) = listing.ask() {
-        let page = client.sessions(after, rows).await.map_err(|e| connect::failure(&e))?;
+        let page = match args.how.stale {
+            true => client.read_stale().sessions(after, rows).await,
+            false => client.sessions(after, rows).await,
+        };
+        let page = page.map_err(|e| connect::failure(&e))?;
+        say_stale(&mut out, page.read, &mut said)?;
         for row in &page.rows {
             out.line(|| output::session_json(row), || output::session_text(row))?;
         }

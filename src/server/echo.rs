@@ -136,15 +136,10 @@ impl Echo {
             Request::Release { session, ticket } | Request::Cancel { session, ticket } => {
                 Reply::Finished { session, ticket, outcome: Outcome::Released }
             }
-            Request::Describe { .. }
-            | Request::ListLocks { .. }
-            | Request::ListSessions { .. }
-            | Request::ListOperatorActs { .. }
-            | Request::Operate { .. }
+            Request::Read { .. }
             | Request::Put { .. }
             | Request::Delete { .. }
-            | Request::Get { .. }
-            | Request::ListValues { .. }
+            | Request::Operate { .. }
             | Request::Status => {
                 Reply::Refused(Refusal::BadRequest { reason: "an echo has no state to read".to_owned() })
             }

@@ -168,10 +168,7 @@ impl Core {
             Err(error) => return self.protocol_error(id, error.to_string()),
         };
         self.metrics.requests.one();
-        let heavy = matches!(
-            request,
-            Request::ListLocks { .. } | Request::ListSessions { .. } | Request::ListValues { .. }
-        );
+        let heavy = matches!(&request, Request::Read { query, .. } if query.rows().is_some());
         if let Request::Renew { .. } = request {
             self.metrics.renewals.one();
         }

@@ -7,9 +7,11 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
+use palisade_types::reply::Consistency;
 use palisade_types::{ClusterId, Incarnation, Name, RequestId, SessionToken};
 use palisade_wire::{
-    ClientHello, Frames, HelloRefused, Kind, PeerHello, ProtocolError, RefusedReason, Request, ServerHello,
+    ClientHello, Frames, HelloRefused, Kind, PeerHello, ProtocolError, Query, RefusedReason, Request,
+    ServerHello,
 };
 
 use super::*;
@@ -238,7 +240,10 @@ fn every_request_is_answered_however_many_are_sent_ahead() {
             let token = SessionToken(u128::from(id) + 1);
             let request = match id % 3 {
                 0 => Request::OpenSession { token, ttl_ms: 0, owner: None, incarnation: None },
-                1 => Request::ListSessions { after: None, rows: 2 },
+                1 => Request::Read {
+                    consistency: Consistency::Linearizable,
+                    query: Query::ListSessions { after: None, rows: 2 },
+                },
                 _ => Request::Status,
             };
             request.encode(RequestId(id), out);

@@ -2,8 +2,9 @@
 
 use std::cmp::Reverse;
 
+use palisade_types::reply::Consistency;
 use palisade_types::{Refusal, Reply, SessionId};
-use palisade_wire::{Frame, Kind, Push, Request, decode_reply};
+use palisade_wire::{Frame, Kind, Push, Query, Request, decode_reply};
 
 use super::session::{State, Tag};
 use super::{Fleet, Phase};
@@ -110,7 +111,9 @@ impl Fleet {
         }
         if self.state(n) == State::Preparing {
             let key = self.names.name(key)?;
-            self.sessions[n as usize].request = forms::frame(Tag::Work.id(n), &Request::Describe { key });
+            let query = Query::Describe { key };
+            let read = Request::Read { consistency: Consistency::Linearizable, query };
+            self.sessions[n as usize].request = forms::frame(Tag::Work.id(n), &read);
             self.ready(n, now, out);
             return Ok(());
         }

@@ -3,13 +3,12 @@
 use ::core::time::Duration;
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use palisade_types::{
-    Cause, Class, Fence, HolderInfo, Key, LogIndex, Name, NodeId, OperatorAct, Outcome, Refusal, Reply,
-    SessionId, Time,
+    Cause, Class, Fence, HolderInfo, Key, Mode, Name, NodeId, OnDeath, OperatorAct, Outcome, Refusal, Reply,
+    SessionId, Ticket, Time, Value,
 };
-use palisade_wire::{RefusedReason, Wait};
+use palisade_wire::{Query, RefusedReason, Wait};
 
 macro_rules! handle {
     ($(#[$doc:meta])* $name:ident) => {
@@ -110,11 +109,33 @@ pub struct AcquireSpec {
     pub class: Class,
     /// What it protects; `Fenced` must say.
     pub resource: Option<Name>,
+    /// Alone, or with others of this mode. A campaign is exclusive.
+    pub mode: Mode,
     /// Whether to stand in the queue, and how long, counted from the call.
     pub wait: Wait,
+    /// What becomes of the key should the session die with it. A campaign's is released.
+    pub on_death: OnDeath,
+    /// Of a campaign (class `Election`), which must have one, and of nothing else: what observers are
+    /// shown. At most 16 KiB ([`palisade_types::limits::VALUE_BYTES_MAX`]).
+    pub value: Option<Value>,
 }
 
-/// What is to be done to an ephemeral key of the session.
+impl AcquireSpec {
+    /// An exclusive claim that waits for as long as it takes, and that names no resource.
+    pub fn new(key: Key, class: Class) -> AcquireSpec {
+        AcquireSpec {
+            key,
+            class,
+            resource: None,
+            mode: Mode::Exclusive,
+            wait: Wait::Forever,
+            on_death: OnDeath::Release,
+            value: None,
+        }
+    }
+}
+
+/// What a session writes: its ephemeral keys, and what it says as a leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteSpec {
     /// Give it a value.
@@ -123,46 +144,58 @@ pub enum WriteSpec {
         key: Key,
         /// At most 16 KiB ([`palisade_types::limits::VALUE_BYTES_MAX`]): a longer one is a bug of the
         /// caller's, which the server answers by closing the connection.
-        value: Arc<[u8]>,
+        value: Value,
     },
     /// Remove it.
     Delete {
         /// The key.
         key: Key,
     },
+    /// Change the value under which the session leads an election.
+    Proclaim {
+        /// The ticket of the campaign.
+        leads: Ticket,
+        /// At most 16 KiB, as of a put.
+        value: Value,
+    },
 }
 
-/// A read, or an operator's action. All but `Status` are answered by the leader.
+/// Which node answers a linearizable read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ReadFrom {
+    /// The leader: one round among the nodes, and the connection on which sessions live.
+    #[default]
+    Leader,
+    /// Whichever node this client is connected to. A follower asks the leader first how new its answer
+    /// must be, so this takes work off the leader, not time off the answer.
+    Any,
+}
+
+/// A read, an operator's action, or a question to a node about itself. How new the answer to a read
+/// must be is told by the variant: no flag makes a read stale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallRequest {
-    /// All about a key.
-    Describe {
-        /// Which.
-        key: Key,
+    /// A linearizable read: the answer holds everything acknowledged to anybody before it was asked.
+    Read {
+        /// What.
+        query: Query,
+        /// Of whom.
+        from: ReadFrom,
     },
-    /// A page of keys.
-    ListLocks {
-        /// The last key of the page before.
-        after: Option<Key>,
-        /// The most rows wanted.
-        rows: u32,
+    /// A read that the leader may answer by its lease, where its configuration allows that. The answer
+    /// says whether it did; otherwise it is linearizable.
+    ReadByLease {
+        /// What.
+        query: Query,
     },
-    /// A page of sessions.
-    ListSessions {
-        /// The last session of the page before.
-        after: Option<SessionId>,
-        /// The most rows wanted.
-        rows: u32,
+    /// A read of what whichever node this client is connected to has applied, however old that is.
+    /// It needs neither a leader nor a quorum.
+    ReadStale {
+        /// What.
+        query: Query,
     },
     /// What the node connected to says of itself, whichever it is.
     Status,
-    /// A page of what operators did, oldest first.
-    ListOperatorActs {
-        /// The revision of the last row of the page before; 0 begins at the oldest kept.
-        after: LogIndex,
-        /// The most rows wanted.
-        rows: u32,
-    },
     /// Acts on somebody else's session or key.
     Operate {
         /// Who does it.
@@ -171,20 +204,6 @@ pub enum CallRequest {
         reason: Name,
         /// What.
         act: OperatorAct,
-    },
-    /// An ephemeral key and its value.
-    Get {
-        /// The key.
-        key: Key,
-    },
-    /// A page of ephemeral keys with their values.
-    ListValues {
-        /// What the keys begin with; `None` for all.
-        prefix: Option<Name>,
-        /// The last key of the page before.
-        after: Option<Key>,
-        /// The most rows wanted.
-        rows: u32,
     },
 }
 
@@ -203,6 +222,8 @@ pub enum LostReason {
     Finished(Outcome),
     /// The session named does not exist, or no longer.
     NoSession,
+    /// The claim named does not hold its key, or no longer.
+    NoClaim,
 }
 
 /// How a claim ended that was not lost.
@@ -327,6 +348,20 @@ pub enum Event {
         claim: ClaimId,
         /// What to show the resource.
         fence: Fence,
+    },
+    /// The claim shares its key from now on, under a new fence.
+    ClaimDowngraded {
+        /// Which.
+        claim: ClaimId,
+        /// What to show the resource from now on.
+        fence: Fence,
+    },
+    /// The claim was not downgraded and holds its key as it did.
+    ClaimKept {
+        /// Which.
+        claim: ClaimId,
+        /// Why.
+        refusal: Refusal,
     },
     /// The claim is over.
     ClaimDone {

@@ -2,10 +2,11 @@
 //! the caller.
 
 use alloc::boxed::Box;
+use palisade_types::reply::{Consistency, ReadMark};
 use palisade_types::{Refusal, Reply, RequestId, Time};
-use palisade_wire::Request;
+use palisade_wire::{Query, Request};
 
-use crate::api::{CallId, CallRequest, Event};
+use crate::api::{CallId, CallRequest, Event, ReadFrom};
 use crate::core::Core;
 use crate::net::What;
 use crate::session::retry_after;
@@ -15,8 +16,12 @@ use crate::timers::Item;
 #[derive(Debug)]
 pub(crate) struct Call {
     request_body: Request,
+    needs_leader: bool,
     /// On its way on the present connection.
     pub(crate) request: Option<RequestId>,
+    /// It keeps a connection to a node that does not lead until it is answered, whoever waits for the
+    /// leader meanwhile.
+    pub(crate) stays: bool,
     retry_at: Time,
     attempts: u32,
     timer: Time,
@@ -24,7 +29,12 @@ pub(crate) struct Call {
 
 impl Call {
     pub(crate) fn needs_leader(&self) -> bool {
-        self.request_body != Request::Status
+        self.needs_leader
+    }
+
+    /// Whether the connection must wait for it.
+    pub(crate) fn keeps_link(&self) -> bool {
+        !self.needs_leader && self.stays
     }
 }
 
@@ -33,18 +43,29 @@ impl Core {
     /// waits says so with [`Core::drop_call`].
     pub fn call(&mut self, now: Time, request: CallRequest) -> CallId {
         self.run_timers(now);
-        let request_body = match request {
-            CallRequest::Describe { key } => Request::Describe { key },
-            CallRequest::ListLocks { after, rows } => Request::ListLocks { after, rows },
-            CallRequest::ListSessions { after, rows } => Request::ListSessions { after, rows },
-            CallRequest::Status => Request::Status,
-            CallRequest::ListOperatorActs { after, rows } => Request::ListOperatorActs { after, rows },
-            CallRequest::Operate { by, reason, act } => Request::Operate { by, reason, act },
-            CallRequest::Get { key } => Request::Get { key },
-            CallRequest::ListValues { prefix, after, rows } => Request::ListValues { prefix, after, rows },
+        let read = |consistency, query| Request::Read { consistency, query };
+        let (request_body, needs_leader) = match request {
+            CallRequest::Read { query, from } => {
+                (read(Consistency::Linearizable, query), from == ReadFrom::Leader)
+            }
+            CallRequest::ReadByLease { query } => (read(Consistency::Lease, query), true),
+            CallRequest::ReadStale { query } => (read(Consistency::Stale, query), false),
+            CallRequest::Status => (Request::Status, false),
+            CallRequest::Operate { by, reason, act } => (Request::Operate { by, reason, act }, true),
         };
         let id = CallId(self.new_handle());
-        let call = Call { request_body, request: None, retry_at: now, attempts: 0, timer: Time::FAR };
+        // Calls that any node answers, one after the other without end, must not keep those waiting
+        // who need the leader: one that is made on such a connection is answered there if it can be.
+        let stays = !self.on_the_way_to_leader();
+        let call = Call {
+            request_body,
+            needs_leader,
+            request: None,
+            stays,
+            retry_at: now,
+            attempts: 0,
+            timer: Time::FAR,
+        };
         self.calls.insert(id, call);
         self.wanting.push_back(Item::Call(id));
         self.settle(now);
@@ -73,17 +94,13 @@ impl Core {
 
     pub(crate) fn call_reply(&mut self, id: CallId, reply: Reply) -> bool {
         let Some(call) = self.calls.get(&id) else { return true };
-        let fits = matches!(
-            (&call.request_body, &reply),
-            (Request::Describe { .. }, Reply::Described { .. })
-                | (Request::ListLocks { .. }, Reply::Locks { .. })
-                | (Request::ListSessions { .. }, Reply::Sessions { .. })
-                | (Request::Status, Reply::Status(_))
-                | (Request::ListOperatorActs { .. }, Reply::OperatorActs { .. })
-                | (Request::Operate { .. }, Reply::OperatorDone { .. })
-                | (Request::Get { .. }, Reply::Value { .. })
-                | (Request::ListValues { .. }, Reply::Values { .. })
-        );
+        let fits = match (&call.request_body, &reply) {
+            (Request::Read { consistency, query }, reply) => answers(*consistency, query, reply),
+            (Request::Status, Reply::Status(_)) | (Request::Operate { .. }, Reply::OperatorDone { .. }) => {
+                true
+            }
+            _ => false,
+        };
         if fits {
             self.drop_call(id);
             self.event(Event::CallDone { call: id, result: Ok(Box::new(reply)) });
@@ -110,5 +127,23 @@ impl Core {
         let Some(call) = self.calls.get_mut(&id) else { return };
         self.timers.set(Item::Call(id), &mut call.timer, Time::FAR);
         self.wanting.push_back(Item::Call(id));
+    }
+}
+
+/// Whether this is an answer to that read. One that is older than was asked for is none.
+fn answers(asked: Consistency, query: &Query, reply: &Reply) -> bool {
+    let read: ReadMark = match (query, reply) {
+        (Query::Describe { .. }, Reply::Described { read, .. })
+        | (Query::ListLocks { .. }, Reply::Locks { read, .. })
+        | (Query::ListSessions { .. }, Reply::Sessions { read, .. })
+        | (Query::ListOperatorActs { .. }, Reply::OperatorActs { read, .. })
+        | (Query::Get { .. }, Reply::Value { read, .. })
+        | (Query::ListValues { .. }, Reply::Values { read, .. }) => *read,
+        _ => return false,
+    };
+    match asked {
+        Consistency::Linearizable => read.consistency == Consistency::Linearizable,
+        Consistency::Lease => read.consistency != Consistency::Stale,
+        Consistency::Stale => true,
     }
 }

@@ -4,7 +4,7 @@ use ::core::time::Duration;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use palisade_types::time::millis;
-use palisade_types::{Fence, HolderInfo, Outcome, Refusal, Reply, RequestId, SessionId, Ticket, Time};
+use palisade_types::{Class, Fence, HolderInfo, Outcome, Refusal, Reply, RequestId, SessionId, Ticket, Time};
 use palisade_wire::{Request, Wait};
 
 use crate::api::{AcquireSpec, ClaimId, ClaimResult, Event, LostReason, SessionHandle};
@@ -14,7 +14,7 @@ use crate::session::{retry_after, session_is_full};
 use crate::timers::Item;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub(crate) enum Phase {
     /// The acquire is to be sent, or is not answered on this connection.
     Asking,
     /// Stands in the queue, as this connection has said; the grant will be pushed.
@@ -23,27 +23,58 @@ enum Phase {
     Held,
     /// Its time to wait ran out: the cancel is to be sent, or not answered.
     TimingOut,
+    /// Holds the key, and the downgrade is to be sent, or not answered.
+    Downgrading,
     /// Given up: the release is to be sent, or not answered. The caller may want to know.
     Releasing { report: bool },
 }
 
 #[derive(Debug)]
 pub(crate) struct Claim {
-    session: SessionHandle,
+    pub(crate) session: SessionHandle,
     /// Drawn when the claim is first sent.
-    ticket: Option<Ticket>,
-    spec: AcquireSpec,
-    phase: Phase,
+    pub(crate) ticket: Option<Ticket>,
+    /// While it is downgraded: the ticket under which it has held its key so far.
+    pub(crate) holds: Option<Ticket>,
+    pub(crate) spec: AcquireSpec,
+    pub(crate) phase: Phase,
     /// The request that counts, on its way on the present connection.
-    request: Option<RequestId>,
-    retry_at: Time,
-    attempts: u32,
+    pub(crate) request: Option<RequestId>,
+    pub(crate) retry_at: Time,
+    pub(crate) attempts: u32,
     /// When its time to wait runs out.
     deadline: Time,
     timer: Time,
 }
 
 impl Claim {
+    pub(crate) fn new(session: SessionHandle, spec: AcquireSpec) -> Claim {
+        Claim {
+            session,
+            ticket: None,
+            holds: None,
+            spec,
+            phase: Phase::Asking,
+            request: None,
+            retry_at: Time::ZERO,
+            attempts: 0,
+            deadline: Time::FAR,
+            timer: Time::FAR,
+        }
+    }
+
+    /// The request of a claim that has just come, or that is not answered.
+    fn ask(&self, now: Time, session: SessionId, ticket: Ticket) -> Request {
+        let AcquireSpec { key, class, resource, mode, on_death, value, .. } = self.spec.clone();
+        let wait = self.wait(now);
+        match value {
+            Some(value) if class == Class::Election => {
+                Request::Campaign { session, ticket, key, value, wait }
+            }
+            _ => Request::Acquire { session, ticket, key, class, resource, mode, wait, on_death },
+        }
+    }
+
     fn waits(&self) -> bool {
         matches!(self.phase, Phase::Asking | Phase::Queued)
     }
@@ -64,7 +95,12 @@ impl Claim {
         }
     }
 
-    fn turn_to(&mut self, phase: Phase) {
+    /// The session and the ticket of a campaign that leads.
+    pub(crate) fn leads(&self) -> Option<(SessionHandle, Ticket)> {
+        Some((self.session, self.ticket?)).filter(|_| self.phase == Phase::Held)
+    }
+
+    pub(crate) fn turn_to(&mut self, phase: Phase) {
         self.phase = phase;
         self.request = None;
         self.retry_at = Time::ZERO;
@@ -86,17 +122,7 @@ impl Core {
             Wait::Millis(ms) => now + Duration::from_millis(u64::from(ms)),
             Wait::No | Wait::Forever => Time::FAR,
         };
-        let claim = Claim {
-            session,
-            ticket: None,
-            spec,
-            phase: Phase::Asking,
-            request: None,
-            retry_at: Time::ZERO,
-            attempts: 0,
-            deadline,
-            timer: Time::FAR,
-        };
+        let claim = Claim { deadline, ..Claim::new(session, spec) };
         self.claims.insert(id, claim);
         self.wanting.push_back(Item::Claim(id));
         self.claim_timer(now, id);
@@ -124,6 +150,10 @@ impl Core {
     fn give_up(&mut self, now: Time, id: ClaimId, report: bool) {
         // Deadlines wait for the next tick: a claim that is abandoned now is not reported any more.
         let Some(claim) = self.claims.get_mut(&id) else { return };
+        if claim.phase == Phase::Downgrading {
+            self.stop_downgrade(id);
+        }
+        let Some(claim) = self.claims.get_mut(&id) else { return };
         if claim.ticket.is_none() {
             self.remove_claim(id);
             if report {
@@ -142,7 +172,7 @@ impl Core {
         self.settle(now);
     }
 
-    fn claim_timer(&mut self, now: Time, id: ClaimId) {
+    pub(crate) fn claim_timer(&mut self, now: Time, id: ClaimId) {
         if let Some(claim) = self.claims.get_mut(&id) {
             let at = claim.next_time(now);
             self.timers.set(Item::Claim(id), &mut claim.timer, at);
@@ -188,14 +218,11 @@ impl Core {
         let request = match claim.phase {
             Phase::TimingOut => Request::Cancel { session: session_id, ticket },
             Phase::Releasing { .. } => Request::Release { session: session_id, ticket },
-            Phase::Asking | Phase::Queued | Phase::Held => Request::Acquire {
-                session: session_id,
-                ticket,
-                key: claim.spec.key.clone(),
-                class: claim.spec.class,
-                resource: claim.spec.resource.clone(),
-                wait: claim.wait(now),
-            },
+            Phase::Downgrading => {
+                let Some(holds) = claim.holds else { return };
+                Request::Downgrade { session: session_id, ticket, holds }
+            }
+            Phase::Asking | Phase::Queued | Phase::Held => claim.ask(now, session_id, ticket),
         };
         let sent = self.send(now, What::Claim(id), &request);
         if let Some(claim) = self.claims.get_mut(&id) {
@@ -245,6 +272,7 @@ impl Core {
                 self.claim_timer(now, id);
                 self.event(Event::ClaimGranted { claim: id, fence });
             }
+            Phase::Downgrading => self.downgraded(now, id, fence),
             Phase::Held | Phase::Releasing { .. } => {}
         }
     }
@@ -254,10 +282,9 @@ impl Core {
         let Some(claim) = self.claims.get_mut(&id) else { return };
         let result = match (claim.phase, outcome) {
             (Phase::Releasing { .. }, _) => ClaimResult::Released,
-            (Phase::Held, _) => {
-                self.remove_claim(id);
-                self.event(Event::ClaimLost { claim: id, reason: LostReason::Finished(outcome) });
-                return;
+            (Phase::Held | Phase::Downgrading, _) => {
+                self.stop_downgrade(id);
+                return self.claim_lost(id, LostReason::Finished(outcome));
             }
             // It was granted and taken away before the grant was heard of, also if the time is over.
             (_, Outcome::Forced) => ClaimResult::Taken,
@@ -265,7 +292,9 @@ impl Core {
             (_, Outcome::Cancelled | Outcome::Released) => ClaimResult::Cancelled,
             (_, Outcome::Denied) => ClaimResult::Denied { holder: None, waiting: 0 },
             // An answer that got lost said no, and may have said why: ask anew.
-            (_, Outcome::Refused | Outcome::Unknown | Outcome::Done) => return self.ask_anew(now, id),
+            (_, Outcome::Refused | Outcome::Unknown | Outcome::Done | Outcome::Downgraded) => {
+                return self.ask_anew(now, id);
+            }
         };
         self.claim_done(id, result);
     }
@@ -291,6 +320,9 @@ impl Core {
             return; // of an acquire that was given up since: what follows it is answered too
         }
         claim.request = None;
+        if claim.phase == Phase::Downgrading && refusal.is_final() {
+            return self.downgrade_refused(now, id, refusal);
+        }
         if let Refusal::TicketFinished { outcome, .. } = refusal {
             return self.claim_finished(now, id, outcome);
         }
@@ -324,7 +356,7 @@ impl Core {
                     self.event(Event::ClaimDone { claim: id, result: ClaimResult::Refused(refusal) });
                 }
             }
-            Phase::Asking | Phase::Queued | Phase::Held | Phase::TimingOut => {
+            Phase::Asking | Phase::Queued | Phase::Held | Phase::TimingOut | Phase::Downgrading => {
                 claim.turn_to(Phase::Releasing { report: false });
                 self.wanting.push_back(Item::Claim(id));
                 self.claim_timer(now, id);
@@ -341,12 +373,18 @@ impl Core {
         }
     }
 
+    pub(crate) fn claim_lost(&mut self, id: ClaimId, reason: LostReason) {
+        if self.remove_claim(id).is_some() {
+            self.event(Event::ClaimLost { claim: id, reason });
+        }
+    }
+
     fn remove_claim(&mut self, id: ClaimId) -> Option<Claim> {
         let mut claim = self.claims.remove(&id)?;
         self.timers.set(Item::Claim(id), &mut claim.timer, Time::FAR);
         if let Some(session) = self.sessions.get_mut(&claim.session) {
             session.claims.remove(&id);
-            if let Some(ticket) = claim.ticket {
+            for ticket in claim.ticket.into_iter().chain(claim.holds) {
                 session.tickets.remove(&ticket);
             }
         }

@@ -258,6 +258,7 @@ impl Core {
             return Err(LinkError::OtherCluster);
         }
         self.net.learn(hello);
+        self.calls.values_mut().for_each(|call| call.stays = true);
         let Some(link) = self.net.link.as_mut() else { return Ok(()) };
         let up = Up {
             node: hello.node,
@@ -360,6 +361,12 @@ impl Core {
         !self.sessions.is_empty() || self.calls.values().any(|call| call.needs_leader())
     }
 
+    /// Whether the connection is to a node that does not lead, though somebody needs the leader.
+    pub(crate) fn on_the_way_to_leader(&self) -> bool {
+        let up = self.net.link.as_ref().and_then(|l| l.up());
+        up.is_some_and(|up| !up.leads()) && self.needs_leader()
+    }
+
     /// Whether requests of sessions can be sent.
     pub(crate) fn leader_link(&self) -> bool {
         self.net.link.as_ref().and_then(|l| l.up()).is_some_and(Up::leads)
@@ -377,10 +384,9 @@ impl Core {
 
     /// After every input and call: connects, moves on, or sends what is to be sent.
     pub(crate) fn settle(&mut self, now: Time) {
-        if let Some(up) = self.net.link.as_ref().and_then(|l| l.up())
-            && !up.leads()
-            && self.needs_leader()
-            && self.calls.values().all(Call::needs_leader)
+        if self.on_the_way_to_leader()
+            && !self.calls.values().any(Call::keeps_link)
+            && let Some(up) = self.net.link.as_ref().and_then(|l| l.up())
         {
             let leader = up.leader;
             self.leave(now, leader);

@@ -27,6 +27,7 @@ mod call;
 mod claim;
 mod config;
 mod core;
+mod downgrade;
 mod net;
 mod session;
 mod timers;
@@ -34,8 +35,9 @@ mod write;
 
 pub use api::{
     AcquireSpec, Action, CallId, CallRequest, ClaimId, ClaimResult, Event, Input, LinkError, LinkId,
-    LostReason, SessionHandle, SessionSpec, WriteId, WriteSpec,
+    LostReason, ReadFrom, SessionHandle, SessionSpec, WriteId, WriteSpec,
 };
 pub use config::{CoreConfig, NoEndpoints};
 pub use core::Core;
+pub use palisade_wire::Query;
 pub use session::margin;

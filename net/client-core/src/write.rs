@@ -1,4 +1,4 @@
-//! Puts and deletes: sent under a ticket until they are known to be done, or given up by a release of that
+//! Puts, deletes and proclamations: sent under a ticket until they are known to be done, or given up by a release of that
 //! ticket. The ticket makes repeats harmless: the first application finishes it, and who repeats it is told
 //! how it was finished.
 //!
@@ -6,10 +6,10 @@
 //! once may be done in either order.
 
 use alloc::collections::BTreeSet;
-use palisade_types::{Outcome, Refusal, Reply, RequestId, SessionId, Ticket, Time};
+use palisade_types::{Outcome, Refusal, Reply, RequestId, SessionId, Ticket, Time, Value};
 use palisade_wire::Request;
 
-use crate::api::{Event, LostReason, SessionHandle, WriteId, WriteSpec};
+use crate::api::{ClaimId, Event, LostReason, SessionHandle, WriteId, WriteSpec};
 use crate::core::Core;
 use crate::net::What;
 use crate::session::{retry_after, session_is_full};
@@ -48,6 +48,9 @@ impl Write {
             (WriteSpec::Delete { key }, Phase::Asking) => {
                 Request::Delete { session, ticket, key: key.clone() }
             }
+            (WriteSpec::Proclaim { leads, value }, Phase::Asking) => {
+                Request::Proclaim { session, ticket, leads: *leads, value: value.clone() }
+            }
         }
     }
 }
@@ -77,6 +80,20 @@ impl Core {
         self.wanting.push_back(Item::Write(id));
         self.settle(now);
         id
+    }
+
+    /// Changes the value of a claim that leads an election; it ends as a put does. A claim that is not
+    /// granted, or is over, loses it at once.
+    pub fn proclaim(&mut self, now: Time, claim: ClaimId, value: Value) -> WriteId {
+        let leading = self.claims.get(&claim).and_then(|claim| claim.leads());
+        match leading {
+            Some((session, leads)) => self.write(now, session, WriteSpec::Proclaim { leads, value }),
+            None => {
+                let id = WriteId(self.new_handle());
+                self.event(Event::WriteLost { write: id, reason: LostReason::NoClaim });
+                id
+            }
+        }
     }
 
     /// Nobody waits for a put or delete any more. It may have taken effect or not, but will not later
@@ -152,9 +169,14 @@ impl Core {
         write.request = None;
         let asking = write.phase == Phase::Asking;
         match refusal {
-            Refusal::TicketFinished { outcome: Outcome::Done, .. } => return self.write_done(id, Ok(())),
-            // An answer that got lost said no, and may have said why: ask anew, under a new ticket.
-            Refusal::TicketFinished { .. } if asking => write.ticket = None,
+            Refusal::TicketFinished { ticket, outcome: Outcome::Done } if Some(ticket) == write.ticket => {
+                return self.write_done(id, Ok(()));
+            }
+            // An answer that got lost said no, and may have said why: ask anew, under a new ticket. Of
+            // another ticket it is said when the campaign of a proclamation is over.
+            Refusal::TicketFinished { ticket, .. } if asking && Some(ticket) == write.ticket => {
+                write.ticket = None;
+            }
             refusal if refusal.is_final() || (asking && session_is_full(&refusal)) => {
                 return self.write_hopeless(id, refusal);
             }

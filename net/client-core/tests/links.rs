@@ -6,7 +6,7 @@ mod kit;
 use std::time::Duration;
 
 use kit::{CLUSTER, World, endpoint, key, refused};
-use palisade_client_core::{CallRequest, Core, CoreConfig, Event, LinkError, NoEndpoints};
+use palisade_client_core::{CallRequest, Core, CoreConfig, Event, LinkError, NoEndpoints, Query, ReadFrom};
 use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 use palisade_types::{ClusterId, LogIndex, NodeId, Refusal, Reply, Term, Time};
 use palisade_wire::{HelloRefused, RefusedReason, Request, Wait};
@@ -18,8 +18,16 @@ fn locks() -> Reply {
     Reply::Locks { read, rows: vec![], more: false }
 }
 
+fn page() -> Query {
+    Query::ListLocks { after: None, rows: 10 }
+}
+
 fn list() -> CallRequest {
-    CallRequest::ListLocks { after: None, rows: 10 }
+    CallRequest::Read { query: page(), from: ReadFrom::Leader }
+}
+
+fn asked(consistency: Consistency) -> Request {
+    Request::Read { consistency, query: page() }
 }
 
 fn down(w: &World) -> &LinkError {
@@ -46,7 +54,7 @@ fn a_hint_is_followed_at_once() {
     assert_eq!(w.greet(Some(leader)), first);
     assert_eq!(w.greet(Some(leader)), leader);
     assert_eq!(w.now, start);
-    assert!(matches!(w.request().1, Request::ListLocks { .. }));
+    assert_eq!(w.request().1, asked(Consistency::Linearizable));
 }
 
 #[test]
@@ -132,7 +140,8 @@ fn a_server_that_answers_others_but_never_one_is_left_in_the_end() {
     w.request();
     for _ in 0..9 {
         w.advance(1_000);
-        w.core.call(w.now, CallRequest::Describe { key: key("k") });
+        let query = Query::Describe { key: key("k") };
+        w.core.call(w.now, CallRequest::Read { query, from: ReadFrom::Leader });
         let (id, _) = w.request();
         w.reply(id, refused(Refusal::BadRequest { reason: "no".to_string() }));
     }
@@ -299,5 +308,5 @@ fn any_node_answers_for_its_own_status_and_the_rest_waits_for_the_leader() {
     w.reply(id, status.clone());
     assert_eq!(w.take_events(), [Event::CallDone { call, result: Ok(Box::new(status)) }]);
     assert_eq!(w.greet(Some(leader)), leader);
-    assert!(matches!(w.request().1, Request::ListLocks { .. }));
+    assert_eq!(w.request().1, asked(Consistency::Linearizable));
 }

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::command::{Command, Tag};
 use crate::config::ClientConfig;
 use crate::driver::Driver;
-use crate::error::{CallError, ConnectError, name};
+use crate::error::{CallError, ConnectError};
 use crate::session::SessionBuilder;
 
 /// What all handles share.
@@ -149,20 +149,16 @@ impl Client {
         SessionBuilder::new(self.shared.clone())
     }
 
-    /// All about a key: who holds it, who waits, what happened to it last. Linearizable.
+    /// All about a key: who holds it, who waits, what happened to it last. Linearizable, from the leader.
     ///
     /// # Errors
     /// [`CallError::Unavailable`], [`CallError::Name`], [`CallError::Refused`].
     pub async fn describe(&self, key: &str) -> Result<Answer<Description>, CallError> {
-        let key = name("key", key)?;
-        match self.call(CallRequest::Describe { key }).await? {
-            Reply::Described { read, description } => Ok(Answer { value: *description, read }),
-            other => Err(unexpected(&other)),
-        }
+        self.read().describe(key).await
     }
 
     /// A page of the keys that have a record, in order, behind `after`. At most `rows` rows, and at
-    /// most 1,000. Linearizable.
+    /// most 1,000. Linearizable, from the leader.
     ///
     /// ```no_run
     /// # async fn example(client: palisade_client::Client) -> Result<(), palisade_client::CallError> {
@@ -183,11 +179,7 @@ impl Client {
     /// # Errors
     /// As [`Client::describe`].
     pub async fn locks(&self, after: Option<&str>, rows: u32) -> Result<Page<LockRow>, CallError> {
-        let after = after.map(|key| name("key", key)).transpose()?;
-        match self.call(CallRequest::ListLocks { after, rows }).await? {
-            Reply::Locks { read, rows, more } => Ok(Page { rows, more, read }),
-            other => Err(unexpected(&other)),
-        }
+        self.read().locks(after, rows).await
     }
 
     /// A page of the live sessions, in order, behind `after`; otherwise as [`Client::locks`].
@@ -195,10 +187,7 @@ impl Client {
     /// # Errors
     /// As [`Client::describe`].
     pub async fn sessions(&self, after: Option<SessionId>, rows: u32) -> Result<Page<SessionRow>, CallError> {
-        match self.call(CallRequest::ListSessions { after, rows }).await? {
-            Reply::Sessions { read, rows, more } => Ok(Page { rows, more, read }),
-            other => Err(unexpected(&other)),
-        }
+        self.read().sessions(after, rows).await
     }
 
     /// What the node that this client is connected to says of itself: local, and no statement about
@@ -219,10 +208,7 @@ impl Client {
     /// # Errors
     /// As [`Client::describe`].
     pub async fn operator_acts(&self, after: LogIndex, rows: u32) -> Result<Page<OperatorRow>, CallError> {
-        match self.call(CallRequest::ListOperatorActs { after, rows }).await? {
-            Reply::OperatorActs { read, rows, more } => Ok(Page { rows, more, read }),
-            other => Err(unexpected(&other)),
-        }
+        self.read().operator_acts(after, rows).await
     }
 
     pub(crate) async fn call(&self, request: CallRequest) -> Result<Reply, CallError> {

@@ -31,6 +31,7 @@ mod error;
 mod link;
 mod lock;
 mod operator;
+mod reads;
 mod session;
 
 pub use client::{Answer, Client, Page};
@@ -44,4 +45,5 @@ pub use palisade_types::{
     OperatorAct, OperatorRow, Outcome, Refusal, Refused, SessionId, SessionRow, Transition, TransitionKind,
     WaiterInfo,
 };
+pub use reads::{LeaseReader, Reader, StaleReader};
 pub use session::{Session, SessionBuilder};

@@ -74,6 +74,12 @@ kinds! {
     Release = 0x0111, Request;
     /// [`crate::Request::Cancel`].
     Cancel = 0x0112, Request;
+    /// Turns an exclusive grant into a shared one.
+    Downgrade = 0x0113, Request;
+    /// Asks to lead an election.
+    Campaign = 0x0114, Request;
+    /// Changes the value of a leader.
+    Proclaim = 0x0115, Request;
     /// [`crate::Request::Describe`].
     Describe = 0x0120, Request;
     /// [`crate::Request::ListLocks`].

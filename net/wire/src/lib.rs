@@ -12,6 +12,7 @@ mod hello;
 mod kind;
 mod parts;
 mod push;
+mod query;
 mod refusal;
 mod reply;
 mod request;
@@ -24,6 +25,7 @@ pub use hello::{
 };
 pub use kind::{Group, Kind};
 pub use push::Push;
+pub use query::Query;
 pub use reply::{decode_reply, encode_reply};
 pub use request::{Request, Wait};
 

@@ -1,10 +1,11 @@
 //! Fields that several messages share.
 
 use alloc::string::{String, ToString};
+use palisade_types::limits::VALUE_BYTES_MAX;
 use palisade_types::reply::Consistency;
 use palisade_types::{
-    Cause, Class, DecodeError, Epoch, Fence, Incarnation, LogIndex, NodeId, Outcome, Reader, SessionId,
-    Ticket, Writer,
+    Cause, Class, DecodeError, Epoch, Fence, Incarnation, LogIndex, Mode, NodeId, OnDeath, Outcome, Reader,
+    SessionId, Standing, Ticket, Value, Writer,
 };
 
 use crate::TEXT_BYTES_MAX;
@@ -38,6 +39,17 @@ pub(crate) fn bool(r: &mut Reader<'_>, what: &'static str) -> Result<bool, Decod
         1 => Ok(true),
         other => Err(DecodeError::Unknown { what, value: u64::from(other) }),
     }
+}
+
+/// What every read begins with, and its answer.
+pub(crate) fn put_consistency(w: &mut Writer<'_>, consistency: Consistency) {
+    w.u8(consistency.number());
+}
+
+pub(crate) fn consistency(r: &mut Reader<'_>) -> Result<Consistency, DecodeError> {
+    let number = r.u8()?;
+    Consistency::of_number(number)
+        .ok_or(DecodeError::Unknown { what: "consistency", value: u64::from(number) })
 }
 
 pub(crate) fn put_opt_incarnation(w: &mut Writer<'_>, value: Option<Incarnation>) {
@@ -88,6 +100,7 @@ pub(crate) fn put_class(w: &mut Writer<'_>, class: Class) {
     w.u8(match class {
         Class::Fenced => 1,
         Class::Advisory => 2,
+        Class::Election => 3,
     });
 }
 
@@ -95,12 +108,64 @@ fn class_of(number: u8) -> Result<Class, DecodeError> {
     match number {
         1 => Ok(Class::Fenced),
         2 => Ok(Class::Advisory),
+        3 => Ok(Class::Election),
         other => Err(DecodeError::Unknown { what: "class", value: u64::from(other) }),
     }
 }
 
 pub(crate) fn class(r: &mut Reader<'_>) -> Result<Class, DecodeError> {
     class_of(r.u8()?)
+}
+
+pub(crate) fn put_mode(w: &mut Writer<'_>, mode: Mode) {
+    w.u8(match mode {
+        Mode::Exclusive => 1,
+        Mode::Shared => 2,
+    });
+}
+
+pub(crate) fn mode(r: &mut Reader<'_>) -> Result<Mode, DecodeError> {
+    match r.u8()? {
+        1 => Ok(Mode::Exclusive),
+        2 => Ok(Mode::Shared),
+        other => Err(DecodeError::Unknown { what: "mode", value: u64::from(other) }),
+    }
+}
+
+pub(crate) fn put_on_death(w: &mut Writer<'_>, on_death: OnDeath) {
+    w.u8(match on_death {
+        OnDeath::Release => 1,
+        OnDeath::Quarantine => 2,
+    });
+}
+
+pub(crate) fn on_death(r: &mut Reader<'_>) -> Result<OnDeath, DecodeError> {
+    match r.u8()? {
+        1 => Ok(OnDeath::Release),
+        2 => Ok(OnDeath::Quarantine),
+        other => Err(DecodeError::Unknown { what: "on_death", value: u64::from(other) }),
+    }
+}
+
+pub(crate) fn put_standing(w: &mut Writer<'_>, standing: Standing) {
+    w.u8(match standing {
+        Standing::Live => 1,
+        Standing::Ending => 2,
+        Standing::Quarantined => 3,
+    });
+}
+
+pub(crate) fn standing(r: &mut Reader<'_>) -> Result<Standing, DecodeError> {
+    match r.u8()? {
+        1 => Ok(Standing::Live),
+        2 => Ok(Standing::Ending),
+        3 => Ok(Standing::Quarantined),
+        other => Err(DecodeError::Unknown { what: "standing", value: u64::from(other) }),
+    }
+}
+
+pub(crate) fn value(r: &mut Reader<'_>) -> Result<Value, DecodeError> {
+    Ok(Value::from(r.bytes("value", VALUE_BYTES_MAX)?))
 }
 
 pub(crate) fn put_opt_class(w: &mut Writer<'_>, class: Option<Class>) {
@@ -147,19 +212,6 @@ pub(crate) fn cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
     }
 }
 
-pub(crate) fn put_consistency(w: &mut Writer<'_>, value: Consistency) {
-    w.u8(match value {
-        Consistency::Linearizable => 1,
-    });
-}
-
-pub(crate) fn consistency(r: &mut Reader<'_>) -> Result<Consistency, DecodeError> {
-    match r.u8()? {
-        1 => Ok(Consistency::Linearizable),
-        other => Err(DecodeError::Unknown { what: "consistency", value: u64::from(other) }),
-    }
-}
-
 pub(crate) fn put_outcome(w: &mut Writer<'_>, outcome: Outcome) {
     w.u8(match outcome {
         Outcome::Unknown => 0,
@@ -169,6 +221,7 @@ pub(crate) fn put_outcome(w: &mut Writer<'_>, outcome: Outcome) {
         Outcome::Denied => 4,
         Outcome::Refused => 5,
         Outcome::Forced => 6,
+        Outcome::Downgraded => 7,
         Outcome::Done => 8,
     });
 }
@@ -182,6 +235,7 @@ pub(crate) fn outcome(r: &mut Reader<'_>) -> Result<Outcome, DecodeError> {
         4 => Outcome::Denied,
         5 => Outcome::Refused,
         6 => Outcome::Forced,
+        7 => Outcome::Downgraded,
         8 => Outcome::Done,
         other => return Err(DecodeError::Unknown { what: "outcome", value: u64::from(other) }),
     })

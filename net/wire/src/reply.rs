@@ -133,8 +133,7 @@ fn put_read(w: &mut Writer<'_>, read: ReadMark) {
 }
 
 fn read(r: &mut Reader<'_>) -> Result<ReadMark, DecodeError> {
-    let consistency = consistency(r)?;
-    Ok(ReadMark { consistency, revision: LogIndex(r.u64()?) })
+    Ok(ReadMark { consistency: consistency(r)?, revision: LogIndex(r.u64()?) })
 }
 
 /// Reads a reply; the request it answers is the frame's id.

@@ -1,17 +1,18 @@
 //! What a client asks.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
-use palisade_types::limits::VALUE_BYTES_MAX;
 use palisade_types::reply::Consistency;
 use palisade_types::{
-    Class, DecodeError, Key, LogIndex, Name, OperatorAct, Reader, RequestId, SessionId, SessionToken, Ticket,
-    Writer,
+    Class, DecodeError, Key, Mode, Name, OnDeath, OperatorAct, Reader, RequestId, SessionId, SessionToken,
+    Ticket, Value, Writer,
 };
 
 use crate::frame::{Frame, begin};
-use crate::parts::{claim, class, consistency, put_claim, put_class, put_consistency};
-use crate::{Group, Kind, MessageError, RENEW_SESSIONS_MAX};
+use crate::parts::{
+    claim, class, consistency, mode, on_death, put_claim, put_class, put_consistency, put_mode, put_on_death,
+    value,
+};
+use crate::{Group, Kind, MessageError, Query, RENEW_SESSIONS_MAX};
 
 /// How long an acquire waits for a key that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,8 +69,12 @@ pub enum Request {
         class: Class,
         /// What it protects; `Fenced` must say.
         resource: Option<Name>,
+        /// Alone, or with others of this mode.
+        mode: Mode,
         /// Whether to stand in the queue, and how long.
         wait: Wait,
+        /// What becomes of the key should the session die with it.
+        on_death: OnDeath,
     },
     /// Gives a claim up, whatever became of it: granted, waiting or never seen.
     Release {
@@ -85,24 +90,12 @@ pub enum Request {
         /// The ticket of the acquire.
         ticket: Ticket,
     },
-    /// Asks for all about a key.
-    Describe {
-        /// Which.
-        key: Key,
-    },
-    /// Asks for a page of keys.
-    ListLocks {
-        /// The last key of the page before.
-        after: Option<Key>,
-        /// The most rows wanted.
-        rows: u32,
-    },
-    /// Asks for a page of sessions.
-    ListSessions {
-        /// The last session of the page before.
-        after: Option<SessionId>,
-        /// The most rows wanted.
-        rows: u32,
+    /// Reads the applied state. Any node answers.
+    Read {
+        /// How new the answer must be. It says what it is.
+        consistency: Consistency,
+        /// What is asked.
+        query: Query,
     },
     /// Asks a node about itself. Any node answers.
     Status,
@@ -115,12 +108,39 @@ pub enum Request {
         /// What.
         act: OperatorAct,
     },
-    /// Asks for a page of what operators did, oldest first.
-    ListOperatorActs {
-        /// The revision of the last row of the page before; 0 begins at the oldest kept.
-        after: LogIndex,
-        /// The most rows wanted.
-        rows: u32,
+    /// Turns an exclusive grant into a shared one under a new ticket, as a new grant. Repeating it is
+    /// harmless.
+    Downgrade {
+        /// Whose.
+        session: SessionId,
+        /// The ticket that takes over the claim.
+        ticket: Ticket,
+        /// The ticket that holds it.
+        holds: Ticket,
+    },
+    /// Asks to lead an election. Repeating it with the same ticket is harmless.
+    Campaign {
+        /// For whom.
+        session: SessionId,
+        /// The claim's number in its session, from 1.
+        ticket: Ticket,
+        /// The election.
+        key: Key,
+        /// What observers are shown once it leads; at most [`VALUE_BYTES_MAX`](palisade_types::limits::VALUE_BYTES_MAX) bytes.
+        value: Value,
+        /// Whether to stand in the queue, and how long.
+        wait: Wait,
+    },
+    /// Changes the value of a leader. Repeating it with the same ticket is harmless.
+    Proclaim {
+        /// Whose.
+        session: SessionId,
+        /// The number of the command in its session, from 1.
+        ticket: Ticket,
+        /// The ticket of the campaign.
+        leads: Ticket,
+        /// At most [`VALUE_BYTES_MAX`](palisade_types::limits::VALUE_BYTES_MAX) bytes.
+        value: Value,
     },
     /// Gives an ephemeral key of a session a value. Repeating it with the same ticket is harmless.
     Put {
@@ -130,8 +150,8 @@ pub enum Request {
         ticket: Ticket,
         /// The key.
         key: Key,
-        /// At most [`VALUE_BYTES_MAX`] bytes.
-        value: Arc<[u8]>,
+        /// At most [`VALUE_BYTES_MAX`](palisade_types::limits::VALUE_BYTES_MAX) bytes.
+        value: Value,
     },
     /// Removes an ephemeral key of a session. Repeating it with the same ticket is harmless.
     Delete {
@@ -141,20 +161,6 @@ pub enum Request {
         ticket: Ticket,
         /// The key.
         key: Key,
-    },
-    /// Asks for an ephemeral key and its value.
-    Get {
-        /// The key.
-        key: Key,
-    },
-    /// Asks for a page of ephemeral keys with their values.
-    ListValues {
-        /// What the keys begin with; `None` for all.
-        prefix: Option<Name>,
-        /// The last key of the page before.
-        after: Option<Key>,
-        /// The most rows wanted.
-        rows: u32,
     },
 }
 
@@ -169,16 +175,14 @@ impl Request {
             Request::Acquire { .. } => Kind::Acquire,
             Request::Release { .. } => Kind::Release,
             Request::Cancel { .. } => Kind::Cancel,
-            Request::Describe { .. } => Kind::Describe,
-            Request::ListLocks { .. } => Kind::ListLocks,
-            Request::ListSessions { .. } => Kind::ListSessions,
+            Request::Read { query, .. } => query.kind(),
             Request::Status => Kind::Status,
             Request::Operate { .. } => Kind::Operate,
-            Request::ListOperatorActs { .. } => Kind::ListOperatorActs,
+            Request::Downgrade { .. } => Kind::Downgrade,
+            Request::Campaign { .. } => Kind::Campaign,
+            Request::Proclaim { .. } => Kind::Proclaim,
             Request::Put { .. } => Kind::Put,
             Request::Delete { .. } => Kind::Delete,
-            Request::Get { .. } => Kind::Get,
-            Request::ListValues { .. } => Kind::ListValues,
         }
     }
 
@@ -210,9 +214,11 @@ impl Request {
                 }
             }
             Request::CloseSession { session } => w.session(*session),
-            Request::Acquire { session, ticket, key, class, resource, wait } => {
+            Request::Acquire { session, ticket, key, class, resource, mode, wait, on_death } => {
                 put_claim(w, *session, *ticket);
                 put_class(w, *class);
+                put_mode(w, *mode);
+                put_on_death(w, *on_death);
                 put_wait(w, *wait);
                 w.name(key);
                 w.opt_name(resource.as_deref());
@@ -220,15 +226,9 @@ impl Request {
             Request::Release { session, ticket } | Request::Cancel { session, ticket } => {
                 put_claim(w, *session, *ticket);
             }
-            Request::Describe { key } => w.name(key),
-            Request::ListLocks { after, rows } => {
-                w.opt_name(after.as_deref());
-                w.u32(*rows);
-            }
-            Request::ListSessions { after, rows } => {
-                // Revisions start at 1, so the smallest id of all stands for "from the beginning".
-                w.session(after.unwrap_or_default());
-                w.u32(*rows);
+            Request::Read { consistency, query } => {
+                put_consistency(w, *consistency);
+                query.encode(w);
             }
             Request::Status => {}
             Request::Operate { by, reason, act } => {
@@ -236,9 +236,20 @@ impl Request {
                 w.name(reason);
                 act.as_ref().encode(w);
             }
-            Request::ListOperatorActs { after, rows } => {
-                w.u64(after.0);
-                w.u32(*rows);
+            Request::Downgrade { session, ticket, holds } => {
+                put_claim(w, *session, *ticket);
+                w.u64(holds.0);
+            }
+            Request::Campaign { session, ticket, key, value, wait } => {
+                put_claim(w, *session, *ticket);
+                put_wait(w, *wait);
+                w.name(key);
+                w.bytes(value);
+            }
+            Request::Proclaim { session, ticket, leads, value } => {
+                put_claim(w, *session, *ticket);
+                w.u64(leads.0);
+                w.bytes(value);
             }
             Request::Put { session, ticket, key, value } => {
                 put_claim(w, *session, *ticket);
@@ -248,16 +259,6 @@ impl Request {
             Request::Delete { session, ticket, key } => {
                 put_claim(w, *session, *ticket);
                 w.name(key);
-            }
-            Request::Get { key } => {
-                put_consistency(w, Consistency::Linearizable);
-                w.name(key);
-            }
-            Request::ListValues { prefix, after, rows } => {
-                put_consistency(w, Consistency::Linearizable);
-                w.opt_name(prefix.as_deref());
-                w.opt_name(after.as_deref());
-                w.u32(*rows);
             }
         }
     }
@@ -290,8 +291,26 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Request, DecodeError> {
         Kind::CloseSession => Request::CloseSession { session: r.session()? },
         Kind::Acquire => {
             let (session, ticket) = claim(&mut r)?;
-            let (class, wait) = (class(&mut r)?, wait(&mut r)?);
-            Request::Acquire { session, ticket, class, wait, key: r.name()?, resource: r.opt_name()? }
+            let class = class(&mut r)?;
+            if class == Class::Election {
+                return Err(DecodeError::Unknown { what: "class of an acquire", value: 3 });
+            }
+            let (mode, on_death, wait) = (mode(&mut r)?, on_death(&mut r)?, wait(&mut r)?);
+            let (key, resource) = (r.name()?, r.opt_name()?);
+            Request::Acquire { session, ticket, key, class, resource, mode, wait, on_death }
+        }
+        Kind::Downgrade => {
+            let (session, ticket) = claim(&mut r)?;
+            Request::Downgrade { session, ticket, holds: Ticket(r.u64()?) }
+        }
+        Kind::Campaign => {
+            let (session, ticket) = claim(&mut r)?;
+            let wait = wait(&mut r)?;
+            Request::Campaign { session, ticket, wait, key: r.name()?, value: value(&mut r)? }
+        }
+        Kind::Proclaim => {
+            let (session, ticket) = claim(&mut r)?;
+            Request::Proclaim { session, ticket, leads: Ticket(r.u64()?), value: value(&mut r)? }
         }
         Kind::Release => {
             let (session, ticket) = claim(&mut r)?;
@@ -301,39 +320,31 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Request, DecodeError> {
             let (session, ticket) = claim(&mut r)?;
             Request::Cancel { session, ticket }
         }
-        Kind::Describe => Request::Describe { key: r.name()? },
-        Kind::ListLocks => Request::ListLocks { after: r.opt_name()?, rows: r.u32()? },
-        Kind::ListSessions => {
-            let after = r.session()?;
-            let after = (after != SessionId::default()).then_some(after);
-            Request::ListSessions { after, rows: r.u32()? }
-        }
         Kind::Status => Request::Status,
         Kind::Operate => {
             Request::Operate { by: r.name()?, reason: r.name()?, act: OperatorAct::decode(&mut r)? }
         }
-        Kind::ListOperatorActs => Request::ListOperatorActs { after: LogIndex(r.u64()?), rows: r.u32()? },
         Kind::Put => {
             let (session, ticket) = claim(&mut r)?;
-            let (key, value) = (r.name()?, r.bytes("value", VALUE_BYTES_MAX)?);
-            Request::Put { session, ticket, key, value: Arc::from(value) }
+            Request::Put { session, ticket, key: r.name()?, value: value(&mut r)? }
         }
         Kind::Delete => {
             let (session, ticket) = claim(&mut r)?;
             Request::Delete { session, ticket, key: r.name()? }
         }
-        Kind::Get => {
-            consistency(&mut r)?;
-            Request::Get { key: r.name()? }
-        }
-        Kind::ListValues => {
-            consistency(&mut r)?;
-            Request::ListValues { prefix: r.opt_name()?, after: r.opt_name()?, rows: r.u32()? }
-        }
-        _ => return Err(DecodeError::Unknown { what: "request kind", value: u64::from(kind.number()) }),
+        _ => read(kind, &mut r)?,
     };
     r.finish()?;
     Ok(request)
+}
+
+/// Every read begins with its consistency.
+fn read(kind: Kind, r: &mut Reader<'_>) -> Result<Request, DecodeError> {
+    let consistency = consistency(r)?;
+    match Query::decode(kind, r)? {
+        Some(query) => Ok(Request::Read { consistency, query }),
+        None => Err(DecodeError::Unknown { what: "request kind", value: u64::from(kind.number()) }),
+    }
 }
 
 fn sessions(r: &mut Reader<'_>) -> Result<Vec<SessionId>, DecodeError> {

@@ -10,23 +10,26 @@ use palisade_types::{
 
 use crate::BODY_BYTES_MAX;
 use crate::parts::{
-    bool, cause, class, opt_class, opt_node, put_bool, put_cause, put_class, put_opt_class, put_opt_node,
-    put_text, text,
+    bool, cause, class, mode, opt_class, opt_node, put_bool, put_cause, put_class, put_mode, put_opt_class,
+    put_opt_node, put_standing, put_text, standing, text, value,
 };
 
 pub(crate) fn put_holder(w: &mut Writer<'_>, holder: &HolderInfo) {
     w.session(holder.session);
     w.u64(holder.epoch.0);
+    put_mode(w, holder.mode);
     w.u64(holder.held_ms);
-    put_bool(w, holder.ending);
+    put_standing(w, holder.standing);
     w.opt_name(holder.owner.as_deref());
+    w.opt_name(holder.incarnation.as_deref());
 }
 
 pub(crate) fn holder(r: &mut Reader<'_>) -> Result<HolderInfo, DecodeError> {
     let session = r.session()?;
-    let (epoch, held_ms) = (Epoch(r.u64()?), r.u64()?);
-    let ending = bool(r, "ending")?;
-    Ok(HolderInfo { session, owner: r.opt_name()?, epoch, held_ms, ending })
+    let (epoch, mode, held_ms) = (Epoch(r.u64()?), mode(r)?, r.u64()?);
+    let standing = standing(r)?;
+    let (owner, incarnation) = (r.opt_name()?, r.opt_name()?);
+    Ok(HolderInfo { session, owner, incarnation, epoch, mode, held_ms, standing })
 }
 
 fn put_opt_holder(w: &mut Writer<'_>, holder: Option<&HolderInfo>) {
@@ -45,11 +48,20 @@ pub(crate) fn put_description(w: &mut Writer<'_>, d: &Description) {
     put_opt_class(w, d.class);
     w.opt_name(d.resource.as_deref());
     w.u64(d.epoch.0);
-    put_opt_holder(w, d.holder.as_ref());
+    w.u32(d.holding);
+    w.u32(d.holders.len() as u32);
+    for holder in &d.holders {
+        put_holder(w, holder);
+    }
+    put_bool(w, d.value.is_some());
+    if let Some(value) = &d.value {
+        w.bytes(value);
+    }
     w.u32(d.waiting);
     w.u32(d.waiters.len() as u32);
     for waiter in &d.waiters {
         w.session(waiter.session);
+        put_mode(w, waiter.mode);
         w.u64(waiter.waited_ms);
         w.opt_name(waiter.owner.as_deref());
     }
@@ -62,14 +74,15 @@ pub(crate) fn put_description(w: &mut Writer<'_>, d: &Description) {
 pub(crate) fn description(r: &mut Reader<'_>) -> Result<Description, DecodeError> {
     let (key, class, resource) = (r.name()?, opt_class(r)?, r.opt_name()?);
     let epoch = Epoch(r.u64()?);
-    let holder = opt_holder(r)?;
+    let (holding, holders) = (r.u32()?, list(r, holder)?);
+    let value = if bool(r, "presence")? { Some(value(r)?) } else { None };
     let waiting = r.u32()?;
     let waiters = list(r, |r| {
-        let (session, waited_ms) = (r.session()?, r.u64()?);
-        Ok(WaiterInfo { session, owner: r.opt_name()?, waited_ms })
+        let (session, mode, waited_ms) = (r.session()?, mode(r)?, r.u64()?);
+        Ok(WaiterInfo { session, owner: r.opt_name()?, mode, waited_ms })
     })?;
     let transitions = list(r, transition)?;
-    Ok(Description { key, class, resource, epoch, holder, waiting, waiters, transitions })
+    Ok(Description { key, class, resource, epoch, holding, holders, value, waiting, waiters, transitions })
 }
 
 fn put_transition(w: &mut Writer<'_>, t: &Transition) {
@@ -85,6 +98,7 @@ fn put_transition(w: &mut Writer<'_>, t: &Transition) {
             put_cause(w, cause);
         }
         TransitionKind::Forced => w.u8(4),
+        TransitionKind::Downgraded => w.u8(5),
     }
 }
 
@@ -96,6 +110,7 @@ fn transition(r: &mut Reader<'_>) -> Result<Transition, DecodeError> {
         2 => TransitionKind::Released,
         3 => TransitionKind::SessionEnded(cause(r)?),
         4 => TransitionKind::Forced,
+        5 => TransitionKind::Downgraded,
         other => return Err(DecodeError::Unknown { what: "transition", value: u64::from(other) }),
     };
     Ok(Transition { revision, kind, session, epoch, ago_ms })
@@ -156,13 +171,14 @@ pub(crate) fn put_lock_row(w: &mut Writer<'_>, row: &LockRow) {
     put_class(w, row.class);
     w.u64(row.epoch.0);
     w.u32(row.waiting);
+    w.u32(row.holding);
     put_opt_holder(w, row.holder.as_ref());
 }
 
 pub(crate) fn lock_row(r: &mut Reader<'_>) -> Result<LockRow, DecodeError> {
     let (key, class) = (r.name()?, class(r)?);
-    let (epoch, waiting) = (Epoch(r.u64()?), r.u32()?);
-    Ok(LockRow { key, class, epoch, waiting, holder: opt_holder(r)? })
+    let (epoch, waiting, holding) = (Epoch(r.u64()?), r.u32()?, r.u32()?);
+    Ok(LockRow { key, class, epoch, waiting, holding, holder: opt_holder(r)? })
 }
 
 pub(crate) fn put_session_row(w: &mut Writer<'_>, row: &SessionRow) {
@@ -171,6 +187,7 @@ pub(crate) fn put_session_row(w: &mut Writer<'_>, row: &SessionRow) {
     w.u32(row.held);
     w.u32(row.waiting);
     w.u32(row.values);
+    put_bool(w, row.quarantined);
     w.opt_name(row.owner.as_deref());
     w.opt_name(row.incarnation.as_deref());
 }
@@ -178,8 +195,9 @@ pub(crate) fn put_session_row(w: &mut Writer<'_>, row: &SessionRow) {
 pub(crate) fn session_row(r: &mut Reader<'_>) -> Result<SessionRow, DecodeError> {
     let session = r.session()?;
     let (ttl_ms, held, waiting, values) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
+    let quarantined = bool(r, "quarantined")?;
     let (owner, incarnation) = (r.opt_name()?, r.opt_name()?);
-    Ok(SessionRow { session, ttl_ms, held, waiting, values, owner, incarnation })
+    Ok(SessionRow { session, ttl_ms, held, waiting, values, quarantined, owner, incarnation })
 }
 
 pub(crate) fn put_value_row(w: &mut Writer<'_>, row: &ValueRow) {

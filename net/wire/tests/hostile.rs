@@ -7,8 +7,8 @@ mod samples;
 use bytes::BytesMut;
 use palisade_types::reply::{Consistency, ReadMark};
 use palisade_types::{
-    Class, DecodeError, Epoch, HolderInfo, LockRow, LogIndex, Name, NameError, Refusal, Reply, RequestId,
-    SessionId,
+    Class, DecodeError, Epoch, HolderInfo, LockRow, LogIndex, Mode, Name, NameError, Refusal, Reply,
+    RequestId, SessionId, Standing,
 };
 use palisade_wire::{
     BODY_BYTES_MAX, Frame, FrameError, Frames, HEADER_BYTES, Kind, MessageError, RENEW_SESSIONS_MAX,
@@ -166,10 +166,20 @@ fn a_message_in_the_wrong_place_is_unexpected() {
 
 #[test]
 fn a_bad_name_in_a_request_is_told_from_a_broken_connection() {
-    let body = [3, 0, b'a', 7, b'b'];
+    let body = [1, 3, 0, b'a', 7, b'b'];
     let frame = Frame { kind: Kind::Describe, id: RequestId(1), body: &body };
     let error = DecodeError::Name(NameError::Control);
     assert_eq!(Request::decode(&frame), Err(MessageError::Body { kind: Kind::Describe, error }));
+}
+
+#[test]
+fn a_read_of_no_known_consistency_is_refused_rather_than_answered_somehow() {
+    for number in [0, 4, 255] {
+        let body = [number, 1, 0, b'a'];
+        let frame = Frame { kind: Kind::Describe, id: RequestId(1), body: &body };
+        let error = DecodeError::Unknown { what: "consistency", value: u64::from(number) };
+        assert_eq!(Request::decode(&frame), Err(MessageError::Body { kind: Kind::Describe, error }));
+    }
 }
 
 #[test]
@@ -193,10 +203,18 @@ fn a_page_that_does_not_fit_a_frame_ends_early_and_says_so() {
         owner: Some(long.clone()),
         epoch: Epoch(1),
         held_ms: 1,
-        ending: false,
+        incarnation: None,
+        mode: Mode::Exclusive,
+        standing: Standing::Live,
     };
-    let row =
-        LockRow { key: long, class: Class::Advisory, epoch: Epoch(1), holder: Some(holder), waiting: 0 };
+    let row = LockRow {
+        key: long,
+        class: Class::Advisory,
+        epoch: Epoch(1),
+        holding: 1,
+        holder: Some(holder),
+        waiting: 0,
+    };
     let read = ReadMark { consistency: Consistency::Linearizable, revision: LogIndex(1) };
     let mut out = Vec::new();
     encode_reply(&Reply::Locks { read, rows: vec![row.clone(); 1000], more: false }, RequestId(1), &mut out);

@@ -30,6 +30,7 @@ mod links;
 mod pace;
 pub mod peer_codec;
 mod pending;
+mod reads;
 mod request;
 mod rounds;
 mod serve;

@@ -8,7 +8,7 @@ use core::time::Duration;
 use palisade_machine::Command;
 use palisade_raft::Role;
 use palisade_types::block::BODY_BYTES_MAX;
-use palisade_types::limits::{PAGE_ROWS_MAX, RELEASES_PER_ENTRY, TTL_DEFAULT, TTL_MAX, TTL_MIN};
+use palisade_types::limits::{RELEASES_PER_ENTRY, TTL_DEFAULT, TTL_MAX, TTL_MIN};
 use palisade_types::reply::NodeStatus;
 use palisade_types::time::millis;
 use palisade_types::{
@@ -53,9 +53,12 @@ impl Shard {
             out.replies.push((conn, id, Reply::Status(Box::new(self.status()))));
             return;
         }
-        let taken = match self.leading {
-            Some(_) => self.take_request(now, conn, id, request),
-            None => Err(Refusal::NotLeader { leader: self.leader() }),
+        let taken = match (request, self.leading) {
+            (Request::Read { consistency, query }, _) => {
+                self.take_read(now, consistency, Read { conn, id, query }, out)
+            }
+            (request, Some(_)) => self.take_request(now, conn, id, request),
+            (_, None) => Err(Refusal::NotLeader { leader: self.leader() }),
         };
         if let Err(refusal) = taken {
             if matches!(refusal, Refusal::Busy { .. } | Refusal::QuotaExceeded { .. }) {
@@ -88,18 +91,30 @@ impl Shard {
                 self.clocks.mark_ending(session);
                 Ok(())
             }
-            Request::Acquire { session, ticket, key, class, resource, wait } => {
+            Request::Acquire { session, ticket, key, class, resource, mode, wait, on_death } => {
                 self.must_own(conn, session)?;
                 if class == Class::Fenced && resource.is_none() {
                     return Err(bad("a fenced acquire names the resource it protects"));
                 }
-                let wait_until = match wait {
-                    Wait::Millis(ms) => Some(now + Duration::from_millis(u64::from(ms))),
-                    Wait::No | Wait::Forever => None,
-                };
-                let wait = !matches!(wait, Wait::No);
-                let command = Command::Acquire { session, ticket, key, class, resource, wait };
-                self.submit(command, Origin::Client { conn, id, wait_until }, Room::Grows)
+                let (wait, wait_until) = until(now, wait);
+                let origin = Origin::Client { conn, id, wait_until };
+                let command =
+                    Command::Acquire { session, ticket, key, class, resource, mode, wait, on_death };
+                self.submit(command, origin, Room::Grows)
+            }
+            Request::Campaign { session, ticket, key, value, wait } => {
+                self.must_own(conn, session)?;
+                let (wait, wait_until) = until(now, wait);
+                let origin = Origin::Client { conn, id, wait_until };
+                self.submit(Command::Campaign { session, ticket, key, value, wait }, origin, Room::Carries)
+            }
+            Request::Proclaim { session, ticket, leads, value } => {
+                self.must_own(conn, session)?;
+                self.submit(Command::Proclaim { session, ticket, leads, value }, origin, Room::Carries)
+            }
+            Request::Downgrade { session, ticket, holds } => {
+                self.must_own(conn, session)?;
+                self.submit(Command::Downgrade { session, ticket, holds }, origin, Room::Grows)
             }
             Request::Release { session, ticket } => {
                 self.must_own(conn, session)?;
@@ -109,16 +124,6 @@ impl Shard {
                 self.must_own(conn, session)?;
                 self.submit(Command::Cancel { session, ticket, timeout: false }, origin, Room::Frees)
             }
-            Request::Describe { key } => self.join(Item::Read { conn, id, read: Read::Describe(key) }),
-            Request::ListLocks { after, rows } => {
-                self.join(Item::Read { conn, id, read: Read::Locks { after, rows: page(rows)? } })
-            }
-            Request::ListSessions { after, rows } => {
-                self.join(Item::Read { conn, id, read: Read::Sessions { after, rows: page(rows)? } })
-            }
-            Request::ListOperatorActs { after, rows } => {
-                self.join(Item::Read { conn, id, read: Read::OperatorActs { after, rows: page(rows)? } })
-            }
             Request::Put { session, ticket, key, value } => {
                 self.must_own(conn, session)?;
                 self.submit(Command::Put { session, ticket, key, value }, origin, Room::Carries)
@@ -127,13 +132,8 @@ impl Shard {
                 self.must_own(conn, session)?;
                 self.submit(Command::Delete { session, ticket, key }, origin, Room::Frees)
             }
-            Request::Get { key } => self.join(Item::Read { conn, id, read: Read::Value(key) }),
-            Request::ListValues { prefix, after, rows } => {
-                let rows = page(rows)?;
-                self.join(Item::Read { conn, id, read: Read::Values { prefix, after, rows } })
-            }
             Request::Operate { by, reason, act } => self.take_order(now, origin, by, reason, act),
-            Request::Status => Err(bad("status is answered by the node itself")),
+            Request::Status | Request::Read { .. } => Err(bad("that is answered by any node")),
         }
     }
 
@@ -218,7 +218,7 @@ impl Shard {
     }
 
     /// Joins the next confirmation round.
-    fn join(&mut self, item: Item) -> Result<(), Refusal> {
+    pub(crate) fn join(&mut self, item: Item) -> Result<(), Refusal> {
         if self.rounds.len() >= self.config.in_hand_max {
             return Err(Refusal::Busy { retry_after_ms: RETRY_AFTER_MS });
         }
@@ -327,14 +327,16 @@ fn granted_ttl(asked_ms: u32) -> Result<u32, Refusal> {
     Ok(asked_ms)
 }
 
-fn page(rows: u32) -> Result<u32, Refusal> {
-    match rows {
-        0 => Err(bad("a page has at least one row")),
-        n => Ok(n.min(PAGE_ROWS_MAX)),
+/// Whether a claim is ready to wait, and until when.
+fn until(now: Time, wait: Wait) -> (bool, Option<Time>) {
+    match wait {
+        Wait::No => (false, None),
+        Wait::Forever => (true, None),
+        Wait::Millis(ms) => (true, Some(now + Duration::from_millis(u64::from(ms)))),
     }
 }
 
-fn bad(reason: &str) -> Refusal {
+pub(crate) fn bad(reason: &str) -> Refusal {
     Refusal::BadRequest { reason: String::from(reason) }
 }
 

@@ -5,59 +5,25 @@
 use alloc::vec::Vec;
 
 use palisade_raft::RoundId;
-use palisade_types::{ConnId, Key, LogIndex, Name, Refusal, RequestId, SessionId, SessionToken, Time};
+use palisade_types::{ConnId, LogIndex, Refusal, RequestId, SessionId, SessionToken, Time};
+use palisade_wire::Query;
 
-/// A read of the applied state.
+/// A read that waits for its answer.
 #[derive(Clone, Debug)]
-pub(crate) enum Read {
-    /// All about a key.
-    Describe(Key),
-    /// A page of keys.
-    Locks {
-        /// After this one.
-        after: Option<Key>,
-        /// At most so many.
-        rows: u32,
-    },
-    /// A page of sessions.
-    Sessions {
-        /// After this one.
-        after: Option<SessionId>,
-        /// At most so many.
-        rows: u32,
-    },
-    /// A page of what operators did.
-    OperatorActs {
-        /// After this revision.
-        after: LogIndex,
-        /// At most so many.
-        rows: u32,
-    },
-    /// An ephemeral key and its value.
-    Value(Key),
-    /// A page of them.
-    Values {
-        /// That begin with this.
-        prefix: Option<Name>,
-        /// After this one.
-        after: Option<Key>,
-        /// At most so many.
-        rows: u32,
-    },
+pub(crate) struct Read {
+    /// Who asks.
+    pub(crate) conn: ConnId,
+    /// Its number there.
+    pub(crate) id: RequestId,
+    /// What.
+    pub(crate) query: Query,
 }
 
 /// What a round is for.
 #[derive(Clone, Debug)]
 pub(crate) enum Item {
     /// A read.
-    Read {
-        /// Who asks.
-        conn: ConnId,
-        /// Its number there.
-        id: RequestId,
-        /// What.
-        read: Read,
-    },
+    Read(Read),
     /// Renewals of sessions attached to the connection.
     Renew {
         /// Who asks.

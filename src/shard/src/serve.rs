@@ -1,13 +1,11 @@
 //! What a confirmed round serves: reads of the applied state, renewals, attachments, expiries.
 
-use alloc::boxed::Box;
-
-use palisade_types::reply::{Consistency, ReadMark};
+use palisade_types::reply::Consistency;
 use palisade_types::{ConnId, Outcome, Refusal, Reply, RequestId, SessionId, SessionToken, Time};
 use palisade_wire::Push;
 
 use crate::action::Actions;
-use crate::rounds::{Item, Read};
+use crate::rounds::Item;
 use crate::shard::Shard;
 
 impl Shard {
@@ -26,11 +24,7 @@ impl Shard {
 
     fn serve(&mut self, now: Time, item: Item, out: &mut Actions) {
         match item {
-            Item::Read { conn, id, read } => {
-                self.counters.reads += 1;
-                let reply = self.read(now, read);
-                out.replies.push((conn, id, reply));
-            }
+            Item::Read(read) => self.answer_read(now, Consistency::Linearizable, &read, out),
             Item::Renew { conn, id, sessions, mut refused, arrived } => {
                 for session in sessions {
                     if self.clocks.renew(session, arrived) {
@@ -46,34 +40,6 @@ impl Shard {
             }
             Item::Attach { conn, id, token, session } => self.attach(conn, id, token, session, out),
             Item::Expire(session) => self.expire(now, session),
-        }
-    }
-
-    fn read(&self, now: Time, read: Read) -> Reply {
-        let clock_ms = self.clock.now_ms(now);
-        let mark = ReadMark { consistency: Consistency::Linearizable, revision: self.applied };
-        match read {
-            Read::Describe(key) => {
-                Reply::Described { read: mark, description: Box::new(self.machine.describe(&key, clock_ms)) }
-            }
-            Read::Locks { after, rows } => {
-                let (rows, more) = self.machine.list_locks(after.as_deref(), rows, clock_ms);
-                Reply::Locks { read: mark, rows, more }
-            }
-            Read::Sessions { after, rows } => {
-                let (rows, more) = self.machine.list_sessions(after, rows);
-                Reply::Sessions { read: mark, rows, more }
-            }
-            Read::OperatorActs { after, rows } => {
-                let (rows, more) = self.machine.list_operator_acts(after, rows, clock_ms);
-                Reply::OperatorActs { read: mark, rows, more }
-            }
-            Read::Value(key) => Reply::Value { read: mark, row: self.machine.get(&key) },
-            Read::Values { prefix, after, rows } => {
-                let prefix = prefix.as_deref().unwrap_or_default();
-                let (rows, more) = self.machine.list_values(prefix, after.as_deref(), rows);
-                Reply::Values { read: mark, rows, more }
-            }
         }
     }
 

@@ -14,7 +14,7 @@ use palisade_wire::Push;
 
 use crate::action::{Actions, Note};
 use crate::pending::Origin;
-use crate::rounds::Item;
+use crate::rounds::{Item, Read};
 use crate::shard::Shard;
 
 impl Shard {
@@ -211,7 +211,7 @@ fn refuse_origin(origin: Origin, refusal: Refusal, out: &mut Actions) {
 
 fn refuse_item(item: &Item, leader: Option<NodeId>, out: &mut Actions) {
     let (conn, id): (ConnId, RequestId) = match item {
-        Item::Read { conn, id, .. } | Item::Renew { conn, id, .. } | Item::Attach { conn, id, .. } => {
+        Item::Read(Read { conn, id, .. }) | Item::Renew { conn, id, .. } | Item::Attach { conn, id, .. } => {
             (*conn, *id)
         }
         Item::Expire(_) => return,

@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use palisade_shard::{Actions, Input, Shard, ShardConfig};
+use palisade_types::reply::Consistency;
 use palisade_types::{
-    Cause, Class, ClusterId, ClusterLimits, ConnId, Epoch, Incarnation, Key, LogIndex, Name, NodeId,
-    OperatorAct, Outcome, Refusal, Reply, RequestId, SessionId, SessionToken, ShardId, Ticket, Time,
+    Cause, Class, ClusterId, ClusterLimits, ConnId, Epoch, Incarnation, Key, LogIndex, Mode, Name, NodeId,
+    OnDeath, OperatorAct, Outcome, Refusal, Reply, RequestId, SessionId, SessionToken, ShardId, Ticket, Time,
 };
 use palisade_wal::{Identity, SimDisk, WalConfig, hard_state_file, initial_hard_state, recover_shard};
-use palisade_wire::{Push, Request, Wait};
+use palisade_wire::{Push, Query, Request, Wait};
 
 const CONN: ConnId = ConnId(1);
 const SHARD: ShardId = ShardId(0);
@@ -136,6 +137,10 @@ impl Node {
         self.ask_on(CONN, request)
     }
 
+    fn read(&mut self, query: Query) -> Reply {
+        self.ask(Request::Read { consistency: Consistency::Linearizable, query })
+    }
+
     fn open_on(&mut self, conn: ConnId, token: u128, ttl_ms: u32) -> SessionId {
         let open =
             Request::OpenSession { token: SessionToken(token), ttl_ms, owner: None, incarnation: None };
@@ -163,7 +168,8 @@ impl Node {
 
 fn acquire(session: SessionId, ticket: u64, key: &str, wait: Wait) -> Request {
     let key = Key::new(key).expect("a valid test value");
-    Request::Acquire { session, ticket: Ticket(ticket), key, class: Class::Advisory, resource: None, wait }
+    let (ticket, class, resource, on_death) = (Ticket(ticket), Class::Advisory, None, OnDeath::Release);
+    Request::Acquire { session, ticket, key, class, resource, mode: Mode::Exclusive, wait, on_death }
 }
 
 #[test]
@@ -279,7 +285,7 @@ fn a_session_reported_dead_is_renewed_no_more_and_nobody_elses_is_touched() {
     assert_eq!(renewed, Reply::Renewed { refused: vec![Refusal::SessionEnded { session: dead, cause }] });
     assert_eq!(node.epoch(other, 1, "k"), 2);
     assert_eq!(node.ask_on(ConnId(9), report), done, "a repeat is answered as the first");
-    let acts = node.ask(Request::ListOperatorActs { after: LogIndex(0), rows: 10 });
+    let acts = node.read(Query::ListOperatorActs { after: LogIndex(0), rows: 10 });
     assert!(matches!(acts, Reply::OperatorActs { rows, .. } if rows.len() == 1));
 }
 
@@ -368,7 +374,7 @@ fn a_full_log_refuses_what_grows_and_lets_pass_what_frees() {
     assert!(matches!(refusal, Refusal::QuotaExceeded { limit: 131_072, .. }), "{refusal:?}");
     assert_eq!(node.ask(Request::Renew { sessions: vec![session] }), Reply::Renewed { refused: Vec::new() });
     assert!(matches!(
-        node.ask(Request::Describe { key: Key::new("k").expect("a valid test value") }),
+        node.read(Query::Describe { key: Key::new("k").expect("a valid test value") }),
         Reply::Described { .. }
     ));
     // What an operator does passes if it frees something, and only then.
@@ -398,8 +404,12 @@ fn put(session: SessionId, ticket: u64, key: &str, value: &[u8]) -> Request {
     Request::Put { session, ticket: Ticket(ticket), key, value: value.into() }
 }
 
+fn asks(query: Query) -> Request {
+    Request::Read { consistency: Consistency::Linearizable, query }
+}
+
 fn get(key: &str) -> Request {
-    Request::Get { key: Key::new(key).expect("a valid test value") }
+    asks(Query::Get { key: Key::new(key).expect("a valid test value") })
 }
 
 #[test]
@@ -419,7 +429,7 @@ fn a_value_is_put_by_its_session_alone_read_by_anybody_and_gone_with_the_session
     let other = node.open_on(reader, 2, 0);
     let refused = Refusal::OwnedByOther { session, owner: None };
     assert_eq!(node.ask_on(reader, put(other, 1, "k", b"w")), Reply::Refused(refused));
-    let list = Request::ListValues { prefix: None, after: None, rows: 10 };
+    let list = asks(Query::ListValues { prefix: None, after: None, rows: 10 });
     let Reply::Values { rows, more: false, .. } = node.ask_on(reader, list) else { panic!("not listed") };
     assert_eq!(rows, [*row]);
     node.pass(Duration::from_millis(3200));
@@ -487,7 +497,7 @@ fn reports_that_release_nothing_leave_the_budget_to_those_that_do() {
     let Some(Reply::OperatorDone { action }) = done else { panic!("{done:?}") };
     for key in &keys {
         let key = Key::new(key).expect("a valid test value");
-        let Reply::Described { description, .. } = node.ask(Request::Describe { key }) else { panic!() };
+        let Reply::Described { description, .. } = node.read(Query::Describe { key }) else { panic!() };
         assert_eq!(description.transitions[0].revision, action, "released by the report's own entry");
     }
 }

@@ -513,11 +513,47 @@ pub struct ReadMark {
     pub revision: LogIndex,
 }
 
-/// What a read's answer promises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a read asks for, and what its answer promises (DESIGN section 7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Consistency {
     /// It holds everything acknowledged to anybody before the read was sent.
     Linearizable,
+    /// The same as long as clocks keep their promise: the leader answered by its lease, and asked
+    /// nobody.
+    Lease,
+    /// What the node that answered had applied: a state that was, and may be long past.
+    Stale,
+}
+
+impl Consistency {
+    /// Its number on the wire.
+    pub const fn number(self) -> u8 {
+        match self {
+            Consistency::Linearizable => 1,
+            Consistency::Lease => 2,
+            Consistency::Stale => 3,
+        }
+    }
+
+    /// The consistency with this number.
+    pub const fn of_number(number: u8) -> Option<Consistency> {
+        match number {
+            1 => Some(Consistency::Linearizable),
+            2 => Some(Consistency::Lease),
+            3 => Some(Consistency::Stale),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Consistency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Consistency::Linearizable => "linearizable",
+            Consistency::Lease => "lease",
+            Consistency::Stale => "stale",
+        })
+    }
 }
 
 /// The answer to a request.

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use palisade_client_core::{AcquireSpec, CallRequest, ClaimId, SessionHandle, SessionSpec};
+use palisade_client_core::{AcquireSpec, CallRequest, ClaimId, Query, ReadFrom, SessionHandle, SessionSpec};
 use palisade_types::{Class, Epoch, Key, LogIndex, Name, OperatorAct, Rng, SessionId, SessionToken, Time};
 use palisade_wire::Wait;
 
@@ -40,13 +40,24 @@ fn draw_acquire(rng: &mut Rng, o: &WorkloadOptions) -> AcquireSpec {
     AcquireSpec { key, class, resource, wait }
 }
 
+fn draw_query(rng: &mut Rng, o: &WorkloadOptions) -> Query {
+    let rows = rng.between(1, 20) as u32;
+    match rng.below(8) {
+        0..=4 => Query::Describe { key: draw_key(rng, o) },
+        5 => Query::ListLocks { after: None, rows },
+        6 => Query::ListSessions { after: None, rows },
+        _ => Query::ListOperatorActs { after: LogIndex(0), rows },
+    }
+}
+
 fn draw_read(rng: &mut Rng, o: &WorkloadOptions) -> CallRequest {
-    match rng.below(9) {
-        0..=4 => CallRequest::Describe { key: draw_key(rng, o) },
-        5 => CallRequest::ListLocks { after: None, rows: rng.between(1, 20) as u32 },
-        6 => CallRequest::ListSessions { after: None, rows: rng.between(1, 20) as u32 },
-        7 => CallRequest::ListOperatorActs { after: LogIndex(0), rows: rng.between(1, 20) as u32 },
-        _ => CallRequest::Status,
+    let query = draw_query(rng, o);
+    match rng.below(18) {
+        0..=1 => CallRequest::Status,
+        2..=5 => CallRequest::ReadStale { query },
+        6..=9 => CallRequest::ReadByLease { query },
+        10..=13 => CallRequest::Read { query, from: ReadFrom::Any },
+        _ => CallRequest::Read { query, from: ReadFrom::Leader },
     }
 }
 

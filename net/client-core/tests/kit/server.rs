@@ -109,14 +109,9 @@ impl Server {
                 }
                 self.answer((session, ticket))
             }
-            Request::Describe { .. }
-            | Request::ListLocks { .. }
-            | Request::ListSessions { .. }
-            | Request::ListOperatorActs { .. }
-            | Request::Operate { .. }
-            | Request::Get { .. }
-            | Request::ListValues { .. }
-            | Request::Status => unreachable!("nobody calls here"),
+            Request::Read { .. } | Request::Operate { .. } | Request::Status => {
+                unreachable!("nobody calls here")
+            }
             Request::Put { .. } | Request::Delete { .. } => unreachable!("nobody puts here"),
         }
     }

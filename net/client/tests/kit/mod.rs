@@ -165,7 +165,7 @@ pub(crate) fn answer(request: &Request) -> Option<Reply> {
         Request::Cancel { session, ticket } => {
             Reply::Finished { session: *session, ticket: *ticket, outcome: Outcome::Cancelled }
         }
-        Request::ListSessions { .. } => {
+        Request::Read { query: Query::ListSessions { .. }, .. } => {
             let read = ReadMark { consistency: Consistency::Linearizable, revision: PRESENT };
             let row = |opened| SessionRow {
                 session: worker(opened),
@@ -174,13 +174,15 @@ pub(crate) fn answer(request: &Request) -> Option<Reply> {
                 ttl_ms: 30_000,
                 held: 0,
                 waiting: 0,
+                quarantined: false,
+                values: 0,
             };
             Reply::Sessions { read, rows: (11..=13).map(row).collect(), more: false }
         }
         Request::Operate { act: OperatorAct::ReportDead { session }, .. } if session.opened != STUBBORN => {
             Reply::OperatorDone { action: LogIndex(21) }
         }
-        Request::Describe { .. } | Request::Operate { .. } => {
+        Request::Read { .. } | Request::Operate { .. } => {
             Reply::Refused(Refusal::BadRequest { reason: "no such thing".to_owned() })
         }
         _ => return None,

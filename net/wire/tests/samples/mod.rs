@@ -2,13 +2,14 @@
 
 use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 use palisade_types::{
-    Cause, Class, ClusterId, Description, Epoch, Fence, HolderInfo, Incarnation, LockRow, LogIndex, Name,
-    NodeId, OperatorAct, OperatorRow, Outcome, Refusal, Reply, RequestId, SessionId, SessionRow,
-    SessionToken, ShardId, Term, Ticket, Transition, TransitionKind, ValueRow, WaiterInfo,
+    Cause, Class, ClusterId, Description, Epoch, Fence, HolderInfo, Incarnation, LockRow, LogIndex, Mode,
+    Name, NodeId, OnDeath, OperatorAct, OperatorRow, Outcome, Refusal, Reply, RequestId, SessionId,
+    SessionRow, SessionToken, ShardId, Standing, Term, Ticket, Transition, TransitionKind, ValueRow,
+    WaiterInfo,
 };
 use palisade_wire::{
     ClientHello, Frame, Frames, Group, HelloRefused, Kind, Member, MessageError, PeerHello, ProtocolError,
-    Push, RefusedReason, Request, ServerHello, Wait, decode_reply, encode_peer, encode_reply,
+    Push, Query, RefusedReason, Request, ServerHello, Wait, decode_reply, encode_peer, encode_reply,
 };
 
 /// Any message of the protocol.
@@ -81,7 +82,13 @@ fn fence() -> Fence {
 
 fn holder() -> HolderInfo {
     HolderInfo {
-        session: session(), owner: Some(name("höst")), epoch: Epoch(7), held_ms: 1500, ending: true
+        session: session(),
+        owner: Some(name("höst")),
+        incarnation: Some(name("pod-1")),
+        epoch: Epoch(7),
+        mode: Mode::Exclusive,
+        held_ms: 1500,
+        standing: Standing::Ending,
     }
 }
 
@@ -178,7 +185,9 @@ fn requests() -> Vec<(&'static str, Request)> {
         key: name("jobs/nightly"),
         class,
         resource,
+        mode: if wait == Wait::Forever { Mode::Shared } else { Mode::Exclusive },
         wait,
+        on_death: if wait == Wait::No { OnDeath::Quarantine } else { OnDeath::Release },
     };
     vec![
         ("open session, plain", Request::OpenSession { token, ttl_ms: 0, owner: None, incarnation: None }),
@@ -200,27 +209,51 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("acquire with a time", acquire(Class::Advisory, None, Wait::Millis(2500))),
         ("release", Request::Release { session, ticket }),
         ("cancel", Request::Cancel { session, ticket }),
-        ("describe", Request::Describe { key: name("jobs/nightly") }),
-        ("list locks, first page", Request::ListLocks { after: None, rows: 100 }),
-        ("list locks", Request::ListLocks { after: Some(name("a")), rows: 1000 }),
-        ("list sessions, first page", Request::ListSessions { after: None, rows: 100 }),
-        ("list sessions", Request::ListSessions { after: Some(session), rows: 1 }),
+        ("downgrade", Request::Downgrade { session, ticket, holds: Ticket(4) }),
+        (
+            "campaign",
+            Request::Campaign {
+                session,
+                ticket,
+                key: name("leader"),
+                value: (*b"10.0.0.7:80\0").into(),
+                wait: Wait::Millis(2500),
+            },
+        ),
+        ("proclaim", Request::Proclaim { session, ticket, leads: Ticket(4), value: [].into() }),
+        ("describe", read_of(Query::Describe { key: name("jobs/nightly") })),
+        (
+            "describe by lease",
+            Request::Read { consistency: Consistency::Lease, query: Query::Describe { key: name("k") } },
+        ),
+        (
+            "describe, stale",
+            Request::Read { consistency: Consistency::Stale, query: Query::Describe { key: name("k") } },
+        ),
+        ("list locks, first page", read_of(Query::ListLocks { after: None, rows: 100 })),
+        ("list locks", read_of(Query::ListLocks { after: Some(name("a")), rows: 1000 })),
+        ("list sessions, first page", read_of(Query::ListSessions { after: None, rows: 100 })),
+        ("list sessions", read_of(Query::ListSessions { after: Some(session), rows: 1 })),
         ("status", Request::Status),
         ("operate, report dead", operate(OperatorAct::ReportDead { session })),
         ("operate, evict", operate(OperatorAct::Evict { session })),
         ("operate, force release", operate(OperatorAct::ForceRelease { key: name("k"), epoch: Epoch(7) })),
         ("operate, retire", operate(OperatorAct::Retire { key: name("k"), epoch: Epoch(7) })),
-        ("list operator acts", Request::ListOperatorActs { after: LogIndex(8), rows: 100 }),
+        ("list operator acts", read_of(Query::ListOperatorActs { after: LogIndex(8), rows: 100 })),
         ("put", Request::Put { session, ticket, key: name("svc/a"), value: (*b"10.0.0.7:80\0").into() }),
         ("put, no bytes", Request::Put { session, ticket, key: name("svc/a"), value: [].into() }),
         ("delete", Request::Delete { session, ticket, key: name("svc/a") }),
-        ("get", Request::Get { key: name("svc/a") }),
-        ("list values, all", Request::ListValues { prefix: None, after: None, rows: 100 }),
+        ("get", read_of(Query::Get { key: name("svc/a") })),
+        ("list values, all", read_of(Query::ListValues { prefix: None, after: None, rows: 100 })),
         (
             "list values",
-            Request::ListValues { prefix: Some(name("svc/")), after: Some(name("svc/a")), rows: 1000 },
+            read_of(Query::ListValues { prefix: Some(name("svc/")), after: Some(name("svc/a")), rows: 1000 }),
         ),
     ]
+}
+
+fn read_of(query: Query) -> Request {
+    Request::Read { consistency: Consistency::Linearizable, query }
 }
 
 fn operate(act: OperatorAct) -> Request {
@@ -292,6 +325,20 @@ fn replies() -> Vec<(String, Reply)> {
         ("denied", Reply::Denied { session, ticket, waiting: 9, holder: Box::new(holder()) }),
         ("described", Reply::Described { read: read(), description: Box::new(description()) }),
         ("described, no record", Reply::Described { read: read(), description: Box::new(no_record()) }),
+        (
+            "described by lease",
+            Reply::Described {
+                read: ReadMark { consistency: Consistency::Lease, revision: LogIndex(99) },
+                description: Box::new(no_record()),
+            },
+        ),
+        (
+            "described, stale",
+            Reply::Described {
+                read: ReadMark { consistency: Consistency::Stale, revision: LogIndex(0) },
+                description: Box::new(no_record()),
+            },
+        ),
         ("locks", Reply::Locks { read: read(), rows: lock_rows(), more: true }),
         ("sessions", Reply::Sessions { read: read(), rows: session_rows(), more: false }),
         ("status", Reply::Status(Box::new(status()))),
@@ -335,17 +382,23 @@ fn description() -> Description {
         class: Some(Class::Fenced),
         resource: Some(name("db/orders")),
         epoch: Epoch(7),
-        holder: Some(holder()),
+        holding: 2,
+        holders: vec![
+            HolderInfo { mode: Mode::Shared, standing: Standing::Quarantined, ..holder() },
+            HolderInfo { mode: Mode::Shared, standing: Standing::Live, incarnation: None, ..holder() },
+        ],
+        value: Some((*b"\0v").into()),
         waiting: 2,
         waiters: vec![
-            WaiterInfo { session: session(), owner: None, waited_ms: 20 },
-            WaiterInfo { session: session(), owner: Some(name("b")), waited_ms: 10 },
+            WaiterInfo { session: session(), owner: None, mode: Mode::Exclusive, waited_ms: 20 },
+            WaiterInfo { session: session(), owner: Some(name("b")), mode: Mode::Shared, waited_ms: 10 },
         ],
         transitions: vec![
             transition(9, TransitionKind::Granted),
             transition(8, TransitionKind::SessionEnded(Cause::Expired { silent_ms: 1 })),
             transition(7, TransitionKind::Released),
             transition(6, TransitionKind::Forced),
+            transition(5, TransitionKind::Downgraded),
         ],
     }
 }
@@ -356,7 +409,9 @@ fn no_record() -> Description {
         class: None,
         resource: None,
         epoch: Epoch(0),
-        holder: None,
+        holding: 0,
+        holders: vec![],
+        value: None,
         waiting: 0,
         waiters: vec![],
         transitions: vec![],
@@ -364,8 +419,19 @@ fn no_record() -> Description {
 }
 
 fn lock_rows() -> Vec<LockRow> {
-    let row = |key, class, holder| LockRow { key: name(key), class, epoch: Epoch(7), holder, waiting: 3 };
-    vec![row("a", Class::Advisory, None), row("b", Class::Fenced, Some(holder()))]
+    let row = |key, class, holder: Option<HolderInfo>| LockRow {
+        key: name(key),
+        class,
+        epoch: Epoch(7),
+        holding: u32::from(holder.is_some()),
+        holder,
+        waiting: 3,
+    };
+    vec![
+        row("a", Class::Advisory, None),
+        row("b", Class::Fenced, Some(holder())),
+        row("c", Class::Election, Some(holder())),
+    ]
 }
 
 fn session_rows() -> Vec<SessionRow> {
@@ -377,6 +443,7 @@ fn session_rows() -> Vec<SessionRow> {
         held: 1,
         waiting: 2,
         values: 3,
+        quarantined: true,
     };
     vec![row(None, None), row(Some(name("o")), Some(name("i")))]
 }

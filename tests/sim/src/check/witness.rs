@@ -9,11 +9,12 @@ use std::ops::RangeInclusive;
 
 use palisade_machine::model::Model;
 use palisade_machine::{Applied, Command, Effect};
+use palisade_types::reply::{Consistency, ReadMark};
 use palisade_types::{
     Block, Cause, ClusterLimits, Epoch, Fence, Key, LogIndex, Outcome, Refusal, Reply, SessionId,
     SessionToken, Ticket, Time,
 };
-use palisade_wire::{Push, Request};
+use palisade_wire::{Push, Query, Request};
 
 use super::sessions::SessionsCheck;
 use super::{Checked, Violation, demand};
@@ -193,27 +194,32 @@ impl Witness {
                 })
             }
             (
-                Request::Describe { .. }
-                | Request::ListLocks { .. }
-                | Request::ListSessions { .. }
-                | Request::ListOperatorActs { .. },
+                Request::Read { consistency, .. },
                 Reply::Described { read, .. }
                 | Reply::Locks { read, .. }
                 | Reply::Sessions { read, .. }
                 | Reply::OperatorActs { read, .. },
-            ) => {
-                self.reads += 1;
-                demand(read.revision >= asked.committed, "R11", || {
-                    format!(
-                        "a read shows {}, {} was committed before it arrived",
-                        read.revision, asked.committed
-                    )
-                })?;
-                self.read.entry(read.revision).or_default().push((asked.request.clone(), reply.clone()));
-                Ok(())
-            }
+            ) => self.on_read(asked, *consistency, *read, reply),
             _ => self.said_since(asked, reply),
         }
+    }
+
+    /// A read is answered.
+    fn on_read(&mut self, asked: &Asked, wanted: Consistency, read: ReadMark, reply: &Reply) -> Checked {
+        self.reads += 1;
+        let fits = match wanted {
+            Consistency::Linearizable | Consistency::Stale => read.consistency == wanted,
+            Consistency::Lease => read.consistency != Consistency::Stale,
+        };
+        demand(fits, "R11", || format!("a {wanted} read got a {} answer", read.consistency))?;
+        demand(read.consistency == Consistency::Stale || read.revision >= asked.committed, "R11", || {
+            format!(
+                "a {} read shows {}, {} was committed before it arrived",
+                read.consistency, read.revision, asked.committed
+            )
+        })?;
+        self.read.entry(read.revision).or_default().push((asked.request.clone(), reply.clone()));
+        Ok(())
     }
 
     fn attached(&self, session: SessionId, token: SessionToken, reply: &Reply) -> Checked {
@@ -296,35 +302,37 @@ impl Witness {
 
     fn compare(&self, model: &Model, index: LogIndex) -> Checked {
         for (request, reply) in self.read.get(&index).into_iter().flatten() {
-            let fits = match (request, reply) {
-                (Request::Describe { key }, Reply::Described { description, .. }) => {
-                    timeless(model.describe(key, 0)) == timeless((**description).clone())
-                }
-                (Request::ListLocks { after, rows }, Reply::Locks { rows: shown, more, .. }) => {
-                    let (mut own, own_more) = model.list_locks(after.as_deref(), *rows, 0);
-                    let mut shown = shown.clone();
-                    for row in own.iter_mut().chain(&mut shown) {
-                        row.holder.iter_mut().for_each(|h| h.held_ms = 0);
-                    }
-                    own == shown && own_more == *more
-                }
-                (Request::ListSessions { after, rows }, Reply::Sessions { rows: shown, more, .. }) => {
-                    model.list_sessions(*after, *rows) == (shown.clone(), *more)
-                }
-                (
-                    Request::ListOperatorActs { after, rows },
-                    Reply::OperatorActs { rows: shown, more, .. },
-                ) => {
-                    let (mut own, own_more) = model.list_operator_acts(*after, *rows, 0);
-                    let mut shown = shown.clone();
-                    own.iter_mut().chain(&mut shown).for_each(|row| row.ago_ms = 0);
-                    own == shown && own_more == *more
-                }
-                _ => false,
-            };
-            demand(fits, "R11", || format!("{request:?} at {index} got {reply:?}"))?;
+            let Request::Read { query, .. } = request else { continue };
+            demand(shows(model, query, reply), "R11", || format!("{request:?} at {index} got {reply:?}"))?;
         }
         Ok(())
+    }
+}
+
+/// Whether an answer is what the model says, but for times.
+fn shows(model: &Model, query: &Query, reply: &Reply) -> bool {
+    match (query, reply) {
+        (Query::Describe { key }, Reply::Described { description, .. }) => {
+            timeless(model.describe(key, 0)) == timeless((**description).clone())
+        }
+        (Query::ListLocks { after, rows }, Reply::Locks { rows: shown, more, .. }) => {
+            let (mut own, own_more) = model.list_locks(after.as_deref(), *rows, 0);
+            let mut shown = shown.clone();
+            for row in own.iter_mut().chain(&mut shown) {
+                row.holder.iter_mut().for_each(|h| h.held_ms = 0);
+            }
+            own == shown && own_more == *more
+        }
+        (Query::ListSessions { after, rows }, Reply::Sessions { rows: shown, more, .. }) => {
+            model.list_sessions(*after, *rows) == (shown.clone(), *more)
+        }
+        (Query::ListOperatorActs { after, rows }, Reply::OperatorActs { rows: shown, more, .. }) => {
+            let (mut own, own_more) = model.list_operator_acts(*after, *rows, 0);
+            let mut shown = shown.clone();
+            own.iter_mut().chain(&mut shown).for_each(|row| row.ago_ms = 0);
+            own == shown && own_more == *more
+        }
+        _ => false,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use palisade_client_core::{AcquireSpec, CallRequest, SessionSpec};
+use palisade_client_core::{AcquireSpec, CallRequest, SessionSpec, WriteSpec};
 use palisade_types::{Fence, HolderInfo, Reply, SessionId, Time};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -45,6 +45,10 @@ pub(crate) enum Command {
     Release { tag: Tag, reply: oneshot::Sender<Result<(), CallError>> },
     /// Nobody wants the claim any more: cancels it, or releases it if it was granted.
     Abandon { tag: Tag },
+    /// Puts or deletes an ephemeral key.
+    Write { session: Tag, tag: Tag, spec: WriteSpec, reply: oneshot::Sender<Result<(), CallError>> },
+    /// Nobody waits for the put or delete any more.
+    DropWrite { tag: Tag },
     /// Reads.
     Read { tag: Tag, request: CallRequest, reply: oneshot::Sender<Result<Reply, CallError>> },
     /// Nobody waits for the read any more.

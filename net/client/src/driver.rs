@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_client_core::{
-    Action, CallId, ClaimId, ClaimResult, Core, CoreConfig, Event, Input, LinkId, SessionHandle, margin,
+    Action, CallId, ClaimId, ClaimResult, Core, CoreConfig, Event, Input, LinkId, SessionHandle, WriteId,
+    margin,
 };
 use palisade_types::{Reply, SessionToken};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -59,6 +60,8 @@ pub(crate) struct Driver {
     claims: HashMap<ClaimId, ClaimEntry>,
     call_tags: HashMap<Tag, CallId>,
     calls: HashMap<CallId, Answer<Reply>>,
+    write_tags: HashMap<Tag, WriteId>,
+    writes: HashMap<WriteId, (Tag, Answer<()>)>,
     trouble: Trouble,
     /// Nobody holds a handle any more.
     alone: bool,
@@ -103,6 +106,8 @@ impl Driver {
             claims: HashMap::new(),
             call_tags: HashMap::new(),
             calls: HashMap::new(),
+            write_tags: HashMap::new(),
+            writes: HashMap::new(),
             trouble,
             alone: false,
         })
@@ -228,6 +233,21 @@ impl Driver {
                     self.core.abandon(now, claim);
                 }
             }
+            Command::Write { session, tag, spec, reply } => {
+                let Some(handle) = self.session_tags.get(&session) else {
+                    let _ = reply.send(Err(CallError::SessionLost(LostReason::Closed)));
+                    return;
+                };
+                let write = self.core.write(now, *handle, spec);
+                self.write_tags.insert(tag, write);
+                self.writes.insert(write, (tag, reply));
+            }
+            Command::DropWrite { tag } => {
+                if let Some(write) = self.write_tags.remove(&tag) {
+                    self.writes.remove(&write);
+                    self.core.drop_write(now, write);
+                }
+            }
             Command::Read { tag, request, reply } => {
                 let call = self.core.call(now, request);
                 self.call_tags.insert(tag, call);
@@ -304,6 +324,10 @@ impl Driver {
                     let _ = reply.send(result.map(|r| *r).map_err(CallError::Refused));
                 }
             }
+            Event::WriteDone { write, result } => self.write_over(write, result.map_err(CallError::Refused)),
+            Event::WriteLost { write, reason } => {
+                self.write_over(write, Err(CallError::SessionLost(LostReason::of_core(reason))));
+            }
             Event::LinkUp { endpoint, node, leader } => {
                 tracing::debug!(endpoint, %node, ?leader, "connected");
             }
@@ -348,6 +372,13 @@ impl Driver {
             });
         }
         entry.lost.send_replace(Some(reason));
+    }
+
+    fn write_over(&mut self, write: WriteId, result: Result<(), CallError>) {
+        if let Some((tag, reply)) = self.writes.remove(&write) {
+            self.write_tags.remove(&tag);
+            let _ = reply.send(result);
+        }
     }
 
     fn claim_done(&mut self, claim: ClaimId, result: ClaimResult) {

@@ -32,6 +32,7 @@ mod link;
 mod lock;
 mod operator;
 mod session;
+mod values;
 
 pub use client::{Answer, Client, Page};
 pub use config::ClientConfig;
@@ -42,6 +43,6 @@ pub use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 pub use palisade_types::{
     Cause, Class, ClusterId, Description, Epoch, Fence, FenceError, Floor, HolderInfo, LockRow, LogIndex,
     OperatorAct, OperatorRow, Outcome, Refusal, Refused, SessionId, SessionRow, Transition, TransitionKind,
-    WaiterInfo,
+    ValueRow, WaiterInfo,
 };
 pub use session::{Session, SessionBuilder};

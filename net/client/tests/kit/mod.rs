@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use palisade_client::{Client, ClientConfig, Epoch, Fence, HolderInfo, SessionId};
+use palisade_client::{
+    Client, ClientConfig, Consistency, Epoch, Fence, HolderInfo, ReadMark, SessionId, ValueRow,
+};
 use palisade_types::{ClusterId, LogIndex, Name, NodeId, Outcome, Refusal, Reply, ShardId};
 use palisade_wire::{ClientHello, Frames, Kind, Member, Push, Request, ServerHello, Wait, encode_reply};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -130,6 +132,20 @@ pub(crate) fn holder() -> Box<HolderInfo> {
     })
 }
 
+const READ: ReadMark = ReadMark { consistency: Consistency::Linearizable, revision: LogIndex(12) };
+
+pub(crate) fn value_row(key: &str) -> ValueRow {
+    ValueRow {
+        key: Name::new(key).expect("a name"),
+        value: key.as_bytes().into(),
+        session: SESSION,
+        owner: None,
+        created: LogIndex(8),
+        modified: LogIndex(9),
+        ending: false,
+    }
+}
+
 pub(crate) fn answer(request: &Request) -> Option<Reply> {
     Some(match request {
         Request::OpenSession { ttl_ms, .. } => {
@@ -154,6 +170,26 @@ pub(crate) fn answer(request: &Request) -> Option<Reply> {
         }
         Request::Describe { .. } => {
             Reply::Refused(Refusal::BadRequest { reason: "no such thing".to_owned() })
+        }
+        Request::Put { key, .. } | Request::Delete { key, .. } if &**key == HELD => {
+            Reply::Refused(Refusal::OwnedByOther { session: holder().session, owner: holder().owner })
+        }
+        Request::Put { session, ticket, .. } => {
+            Reply::PutDone { session: *session, ticket: *ticket, revision: LogIndex(12) }
+        }
+        Request::Delete { session, ticket, .. } => {
+            Reply::Deleted { session: *session, ticket: *ticket, existed: false }
+        }
+        Request::Get { key } => {
+            let row = (&**key == HELD).then(|| Box::new(value_row(HELD)));
+            Reply::Value { read: READ, row }
+        }
+        // Three keys, two on a page.
+        Request::ListValues { after, .. } => {
+            let keys = ["svc/1", "svc/2", "svc/3"].into_iter();
+            let left: Vec<&str> = keys.filter(|k| after.as_deref().is_none_or(|after| *k > after)).collect();
+            let rows = left.iter().take(2).map(|key| value_row(key)).collect();
+            Reply::Values { read: READ, rows, more: left.len() > 2 }
         }
         _ => return None,
     })

@@ -16,6 +16,7 @@ use palisade_types::{
 use palisade_wire::{Push, Request};
 
 use super::sessions::SessionsCheck;
+use super::values::ValuesCheck;
 use super::{Checked, Violation, demand};
 use crate::links::Asked;
 use crate::node::SHARD;
@@ -48,6 +49,7 @@ pub struct Witness {
     ended: BTreeMap<SessionId, Cause>,
     /// Reads to be compared when the run is over, by their revision.
     read: BTreeMap<LogIndex, Vec<(Request, Reply)>>,
+    values: ValuesCheck,
     limits: ClusterLimits,
     answers: u64,
     reads: u64,
@@ -68,6 +70,7 @@ impl Witness {
             opened: BTreeMap::new(),
             ended: BTreeMap::new(),
             read: BTreeMap::new(),
+            values: ValuesCheck::default(),
             limits,
             answers: 0,
             reads: 0,
@@ -87,6 +90,11 @@ impl Witness {
     /// How many answers were compared.
     pub fn answers(&self) -> u64 {
         self.answers
+    }
+
+    /// How many different puts were acknowledged.
+    pub fn puts(&self) -> u64 {
+        self.values.acknowledged
     }
 
     /// How many reads were taken down.
@@ -114,7 +122,9 @@ impl Witness {
         self.model
             .apply(Applied { index: self.index, clock_ms }, command, &mut effects)
             .map_err(|e| Violation::new("R5", e.to_string()))?;
-        let subject = if command.is_empty() { None } else { subject_of_command(command) };
+        let decoded = if command.is_empty() { None } else { Command::decode(command).ok() };
+        decoded.iter().for_each(|command| self.values.on_command(command));
+        let subject = decoded.and_then(subject_of_command);
         for effect in effects {
             match effect {
                 Effect::Reply(reply) => {
@@ -137,6 +147,7 @@ impl Witness {
                 }
                 Effect::SessionEnded { session, cause } => {
                     self.ended.insert(session, cause);
+                    self.values.on_ended(session, self.index);
                     if matches!(cause, Cause::ReportedDead { .. } | Cause::Evicted { .. }) {
                         self.oust(session, Ticket(0)..=Ticket(u64::MAX));
                     }
@@ -191,11 +202,15 @@ impl Witness {
                 Request::Describe { .. }
                 | Request::ListLocks { .. }
                 | Request::ListSessions { .. }
-                | Request::ListOperatorActs { .. },
+                | Request::ListOperatorActs { .. }
+                | Request::Get { .. }
+                | Request::ListValues { .. },
                 Reply::Described { read, .. }
                 | Reply::Locks { read, .. }
                 | Reply::Sessions { read, .. }
-                | Reply::OperatorActs { read, .. },
+                | Reply::OperatorActs { read, .. }
+                | Reply::Value { read, .. }
+                | Reply::Values { read, .. },
             ) => {
                 self.reads += 1;
                 demand(read.revision >= asked.committed, "R11", || {
@@ -205,9 +220,27 @@ impl Witness {
                     )
                 })?;
                 self.read.entry(read.revision).or_default().push((asked.request.clone(), reply.clone()));
-                Ok(())
+                self.values_shown(asked, reply)
+            }
+            (Request::Put { session, key, .. }, Reply::PutDone { revision, .. }) => {
+                self.values.on_put(key, *session, *revision)?;
+                self.said_since(asked, reply)
             }
             _ => self.said_since(asked, reply),
+        }
+    }
+
+    fn values_shown(&self, asked: &Asked, reply: &Reply) -> Checked {
+        let arrived = asked.committed;
+        match (&asked.request, reply) {
+            (_, Reply::Value { read, row: Some(row) }) => self.values.on_row(arrived, read.revision, row),
+            (Request::Get { key }, Reply::Value { read, row: None }) => {
+                self.values.on_nothing(arrived, read.revision, key)
+            }
+            (_, Reply::Values { read, rows, .. }) => {
+                rows.iter().try_for_each(|row| self.values.on_row(arrived, read.revision, row))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -315,6 +348,11 @@ impl Witness {
                     own.iter_mut().chain(&mut shown).for_each(|row| row.ago_ms = 0);
                     own == shown && own_more == *more
                 }
+                (Request::Get { key }, Reply::Value { row, .. }) => model.get(key) == *row,
+                (Request::ListValues { prefix, after, rows }, Reply::Values { rows: shown, more, .. }) => {
+                    let prefix = prefix.as_deref().unwrap_or_default();
+                    model.list_values(prefix, after.as_deref(), *rows) == (shown.clone(), *more)
+                }
                 _ => false,
             };
             demand(fits, "R11", || format!("{request:?} at {index} got {reply:?}"))?;
@@ -335,13 +373,15 @@ fn is_the_shards(refusal: &Refusal) -> bool {
     }
 }
 
-fn subject_of_command(command: &[u8]) -> Option<Subject> {
-    match Command::decode(command).ok()? {
+fn subject_of_command(command: Command) -> Option<Subject> {
+    match command {
         Command::OpenSession { token, .. } => Some(Subject::Token(token)),
         Command::EndSession { session, .. } => Some(Subject::Session(session)),
         Command::Acquire { session, ticket, .. }
         | Command::Release { session, ticket }
-        | Command::Cancel { session, ticket, .. } => Some(Subject::Claim(session, ticket)),
+        | Command::Cancel { session, ticket, .. }
+        | Command::Put { session, ticket, .. }
+        | Command::Delete { session, ticket, .. } => Some(Subject::Claim(session, ticket)),
         Command::Operator { act, .. } => Some(Subject::Act(act.to_string())),
         Command::Sweep { .. } => None,
     }
@@ -353,7 +393,9 @@ fn subject_of_request(request: &Request) -> Option<Subject> {
         Request::CloseSession { session } => Some(Subject::Session(*session)),
         Request::Acquire { session, ticket, .. }
         | Request::Release { session, ticket }
-        | Request::Cancel { session, ticket } => Some(Subject::Claim(*session, *ticket)),
+        | Request::Cancel { session, ticket }
+        | Request::Put { session, ticket, .. }
+        | Request::Delete { session, ticket, .. } => Some(Subject::Claim(*session, *ticket)),
         Request::Operate { act, .. } => Some(Subject::Act(act.to_string())),
         _ => None,
     }

@@ -52,6 +52,12 @@ pub(crate) enum Verb {
     Serve(ServeArgs),
     /// Hold a lock while a command runs.
     Lock(LockArgs),
+    /// Give an ephemeral key a value, for as long as this process, or a command, runs.
+    Put(PutArgs),
+    /// Print the value of an ephemeral key; status 1 when there is none.
+    Get(GetArgs),
+    /// List the ephemeral keys with a prefix.
+    Ls(LsArgs),
     /// Tell all about one key.
     Describe(DescribeArgs),
     /// List the keys that have a record.
@@ -168,6 +174,44 @@ pub(crate) struct LockArgs {
     /// The command with its arguments, run directly and without a shell.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PutArgs {
+    /// The session's time to live: 500ms to 1h. So long the key outlives a killed process, and a little more.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    pub(crate) ttl: Duration,
+    /// Who we are, for others to read [default: HOST:PID].
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) owner: Option<String>,
+    /// When the session is lost the command gets SIGTERM, and SIGKILL so much later.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    pub(crate) kill_after: Duration,
+    /// The key.
+    pub(crate) key: String,
+    /// The value: at most 16 KiB.
+    pub(crate) value: OsString,
+    /// A command to run while the key is there, with its arguments; without one, until signalled.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct GetArgs {
+    /// The key.
+    pub(crate) key: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LsArgs {
+    /// What the keys begin with; without it all are listed.
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    /// Start behind this key.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) after: Option<String>,
+    #[command(flatten)]
+    pub(crate) paging: Paging,
 }
 
 #[derive(Args, Debug)]

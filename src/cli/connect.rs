@@ -68,9 +68,12 @@ pub(crate) fn failure(error: &CallError) -> Failure {
     let code = match error {
         CallError::Name { .. } => exit::USAGE,
         CallError::Refused(Refusal::ClassMismatch { .. } | Refusal::BadRequest { .. }) => exit::USAGE,
-        CallError::Refused(Refusal::NotHeld { .. } | Refusal::InUse | Refusal::SessionEnded { .. }) => {
-            exit::REFUSED
-        }
+        CallError::Refused(
+            Refusal::NotHeld { .. }
+            | Refusal::InUse
+            | Refusal::OwnedByOther { .. }
+            | Refusal::SessionEnded { .. },
+        ) => exit::REFUSED,
         CallError::Refused(refusal) if refusal.is_final() => exit::SOFTWARE,
         CallError::Stopped => exit::SOFTWARE,
         _ => exit::UNAVAILABLE,

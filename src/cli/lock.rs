@@ -1,5 +1,6 @@
 //! `palisade lock`: holds a lock while a command runs, and ends the command if the lock is lost.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,8 +50,11 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
         Ok(Err(NotHeld::Failed(failure))) => Err(failure),
         Ok(Ok(guard)) => {
             let end = match args.hold {
-                true => hold(&guard, &mut signals).await,
-                false => run_command(&guard, &args, &mut signals).await,
+                true => hold(&guard, &grant_json(&guard), &mut signals).await,
+                false => {
+                    let job = (&args.command[..], &environment(&guard)[..], args.kill_after);
+                    run_command(&guard, job, &mut signals).await
+                }
             };
             farewell(global, "release the lock", guard.release()).await;
             end
@@ -81,13 +85,43 @@ fn check(args: &LockArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn default_owner() -> String {
+/// What is kept while a command runs: a lock, or an ephemeral key.
+pub(super) trait Kept {
+    /// Completes when it is lost.
+    async fn lost(&self) -> LostReason;
+    /// Whether it may be relied upon at this moment.
+    fn is_valid(&self) -> bool;
+    /// How long nobody else can have it, however long we are silent.
+    fn grace(&self) -> Duration;
+    /// Says that it is lost.
+    fn failure(&self, reason: LostReason) -> Failure;
+}
+
+impl Kept for Guard {
+    async fn lost(&self) -> LostReason {
+        Guard::lost(self).await
+    }
+
+    fn is_valid(&self) -> bool {
+        Guard::is_valid(self)
+    }
+
+    fn grace(&self) -> Duration {
+        Guard::grace(self)
+    }
+
+    fn failure(&self, reason: LostReason) -> Failure {
+        Failure::new(exit::LOST, format!("lost the lock {}: {reason}", self.fence()))
+    }
+}
+
+pub(super) fn default_owner() -> String {
     format!("{}:{}", connect::host(), std::process::id())
 }
 
 /// Awaits something, unless a signal ends us first: then the exit status. Dropping what was awaited
 /// takes it back.
-async fn unless_ended<T>(
+pub(super) async fn unless_ended<T>(
     work: impl Future<Output = T>,
     signals: &mut Signals,
 ) -> Result<Result<T, u8>, Failure> {
@@ -163,7 +197,7 @@ async fn acquire(
 }
 
 /// Releases or closes within a bounded time; trouble is worth a line and no status.
-async fn farewell(global: &Global, what: &str, work: impl Future<Output = Result<(), CallError>>) {
+pub(super) async fn farewell(global: &Global, what: &str, work: impl Future<Output = Result<(), CallError>>) {
     match tokio::time::timeout(GOODBYE.min(global.timeout), work).await {
         Ok(Ok(()) | Err(CallError::SessionLost(_))) => (),
         Ok(Err(e)) => eprintln!("palisade: could not {what}: {e}; it ends with the session"),
@@ -171,8 +205,8 @@ async fn farewell(global: &Global, what: &str, work: impl Future<Output = Result
     }
 }
 
-/// `--hold`: says what is held and waits for a signal.
-async fn hold(guard: &Guard, signals: &mut Signals) -> Result<u8, Failure> {
+/// What `--hold` says.
+fn grant_json(guard: &Guard) -> String {
     let fence = guard.fence();
     let line = json!({
         "key": fence.key().as_str(),
@@ -182,6 +216,11 @@ async fn hold(guard: &Guard, signals: &mut Signals) -> Result<u8, Failure> {
         "fence": fence.to_string(),
         "session": guard.session().to_string(),
     });
+    line.to_string()
+}
+
+/// Says what is kept and waits for a signal.
+pub(super) async fn hold(kept: &impl Kept, line: &str, signals: &mut Signals) -> Result<u8, Failure> {
     let mut out = std::io::stdout();
     writeln!(out, "{line}")
         .and_then(|()| out.flush())
@@ -189,7 +228,7 @@ async fn hold(guard: &Guard, signals: &mut Signals) -> Result<u8, Failure> {
     loop {
         tokio::select! {
             biased;
-            reason = guard.lost() => return Err(lost(guard, reason)),
+            reason = kept.lost() => return Err(kept.failure(reason)),
             caught = signals.next() => match caught {
                 Caught::Stop => stop_here(),
                 Caught::Child | Caught::Continue | Caught::Other(SignalNumber::WINDOW) => (),
@@ -199,35 +238,45 @@ async fn hold(guard: &Guard, signals: &mut Signals) -> Result<u8, Failure> {
     }
 }
 
-/// Runs the command to its end, or to the loss of the lock.
-async fn run_command(guard: &Guard, args: &LockArgs, signals: &mut Signals) -> Result<u8, Failure> {
+/// What a command under a lock finds in its environment.
+fn environment(guard: &Guard) -> [(&'static str, String); 5] {
     let fence = guard.fence();
-    let environment = [
+    [
         ("PALISADE_KEY", fence.key().to_string()),
         ("PALISADE_EPOCH", fence.epoch().to_string()),
         ("PALISADE_BARRIER", fence.barrier().to_string()),
         ("PALISADE_FENCE", fence.to_string()),
         ("PALISADE_SESSION", guard.session().to_string()),
-    ];
-    if !guard.is_valid() {
+    ]
+}
+
+/// Runs a command to its end, or to the loss of what is kept. `job`: its words, its environment, and how
+/// long after SIGTERM a SIGKILL follows.
+pub(super) async fn run_command(
+    kept: &impl Kept,
+    job: (&[OsString], &[(&str, String)], Duration),
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let (words, environment, kill_after) = job;
+    if !kept.is_valid() {
         // We were stopped right after the grant: the command must not even start.
-        return Err(lost(guard, LostReason::DeadlinePassed));
+        return Err(kept.failure(LostReason::DeadlinePassed));
     }
-    let mut job = Job::spawn(&args.command, &environment)?;
+    let mut job = Job::spawn(words, environment)?;
     loop {
         tokio::select! {
             biased;
-            reason = guard.lost() => {
-                end_group(guard, &mut job, args.kill_after).await;
-                return Err(lost(guard, reason));
+            reason = kept.lost() => {
+                end_group(kept, &mut job, kill_after).await;
+                return Err(kept.failure(reason));
             }
             caught = signals.next() => match caught {
                 Caught::Child => match job.change() {
                     // The lease may have run out while we were stopped and the command ended: the
                     // clock knows before the client's task does.
-                    Some(Change::Ended(_)) if !guard.is_valid() => {
-                        end_group(guard, &mut job, args.kill_after).await;
-                        return Err(lost(guard, LostReason::DeadlinePassed));
+                    Some(Change::Ended(_)) if !kept.is_valid() => {
+                        end_group(kept, &mut job, kill_after).await;
+                        return Err(kept.failure(LostReason::DeadlinePassed));
                     }
                     Some(Change::Ended(code)) => return Ok(code),
                     Some(Change::Stopped) => job.stop_with_it(),
@@ -241,20 +290,16 @@ async fn run_command(guard: &Guard, args: &LockArgs, signals: &mut Signals) -> R
     }
 }
 
-fn lost(guard: &Guard, reason: LostReason) -> Failure {
-    Failure::new(exit::LOST, format!("lost the lock {}: {reason}", guard.fence()))
-}
-
 /// Ends the whole group: SIGTERM, then SIGKILL after `kill_after`, and in any case while a quarter of
 /// the time is left in which nobody else can be granted the lock. No time is left once the cluster
 /// has ended the session, or when we were stopped past the end of the lease.
-async fn end_group(guard: &Guard, job: &mut Job, kill_after: Duration) {
-    let reserve = guard.grace() / 4;
+async fn end_group(kept: &impl Kept, job: &mut Job, kill_after: Duration) {
+    let reserve = kept.grace() / 4;
     job.signal(Signal::TERM);
     // A stopped process acts on SIGTERM only once it goes on.
     job.signal(Signal::CONT);
     let began = clock::now();
-    while job.group_runs() && clock::now().since(began) < kill_after && guard.grace() > reserve {
+    while job.group_runs() && clock::now().since(began) < kill_after && kept.grace() > reserve {
         tokio::time::sleep(LOOK_AGAIN).await;
     }
     job.signal(Signal::KILL);

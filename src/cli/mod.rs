@@ -11,6 +11,7 @@ mod lock;
 mod node;
 mod operator;
 mod output;
+mod put;
 mod reads;
 mod signals;
 mod sys;
@@ -61,6 +62,9 @@ fn run(cli: Cli) -> Result<u8, Failure> {
                 match verb {
                     Verb::Dev(args) => dev::run(args).await,
                     Verb::Lock(args) => lock::run(&global, args).await,
+                    Verb::Put(args) => put::run(&global, args).await,
+                    Verb::Get(args) => reads::get(&global, &args).await,
+                    Verb::Ls(args) => reads::ls(&global, &args).await,
                     Verb::Describe(args) => reads::describe(&global, &args).await,
                     Verb::Locks(args) => reads::locks(&global, &args).await,
                     Verb::Sessions(args) => reads::sessions(&global, &args).await,

@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, Stdout, Write};
 
 use palisade_client::{
     Cause, Consistency, Description, HolderInfo, LockRow, NodeStatus, OperatorAct, OperatorRow, ReadMark,
-    SessionRow, Transition, TransitionKind, WaiterInfo,
+    SessionRow, Transition, TransitionKind, ValueRow, WaiterInfo,
 };
 use serde_json::{Value, json};
 
@@ -33,6 +33,14 @@ impl Output {
     ) -> Result<(), Failure> {
         let line = if self.json { json().to_string() } else { text() };
         writeln!(self.out, "{line}").map_err(|e| write_failure(&e))
+    }
+
+    /// Prints bytes as they are.
+    ///
+    /// # Errors
+    /// As [`Output::line`].
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.out.write_all(bytes).map_err(|e| write_failure(&e))
     }
 
     /// Sends everything on its way.
@@ -220,6 +228,7 @@ pub(crate) fn session_json(row: &SessionRow) -> Value {
         "ttl_ms": row.ttl_ms,
         "held": row.held,
         "waiting": row.waiting,
+        "values": row.values,
     })
 }
 
@@ -228,12 +237,40 @@ pub(crate) fn session_text(row: &SessionRow) -> String {
     let owner = row.owner.as_deref().unwrap_or("-");
     let incarnation = row.incarnation.as_deref().map(|i| format!(" ({i})")).unwrap_or_default();
     format!(
-        "{:<14} ttl {:<10} holds {:<5} waits for {:<5} {owner}{incarnation}",
+        "{:<14} ttl {:<10} holds {:<5} waits for {:<5} has put {:<5} {owner}{incarnation}",
         row.session.to_string(),
         span(u64::from(row.ttl_ms)),
         row.held,
-        row.waiting
+        row.waiting,
+        row.values
     )
+}
+
+/// An ephemeral key as an object. A value that is no text is given in hexadecimal.
+pub(crate) fn value_json(row: &ValueRow) -> Value {
+    let text = std::str::from_utf8(&row.value).ok();
+    let hex = || row.value.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    json!({
+        "key": row.key.as_str(),
+        "value": text,
+        "hex": text.is_none().then(hex),
+        "session": row.session.to_string(),
+        "owner": row.owner.as_deref(),
+        "created": row.created.0,
+        "modified": row.modified.0,
+        "ending": row.ending,
+    })
+}
+
+/// An ephemeral key for people. What is no text of a line is escaped.
+pub(crate) fn value_text(row: &ValueRow) -> String {
+    let value = match std::str::from_utf8(&row.value) {
+        Ok(text) => text.escape_debug().to_string(),
+        Err(_) => row.value.escape_ascii().to_string(),
+    };
+    let owner = row.owner.as_deref().map(|o| format!("{o}, ")).unwrap_or_default();
+    let ending = if row.ending { ", which has ended" } else { "" };
+    format!("{:<32} {value:<24} {owner}session {}{ending}", row.key.as_str(), row.session)
 }
 
 /// An operator's action as an object.
@@ -346,6 +383,25 @@ mod tests {
         assert!(description_text(&d, stale).contains("(stale, revision 41: "));
         assert_eq!(description_json(&d, stale)["consistency"], "stale");
         assert!(text.contains("nobody") && text.contains("expired after 30300 ms of silence"), "{text}");
+    }
+
+    #[test]
+    fn a_value_is_shown_as_text_where_it_is_and_recoverable_where_it_is_not() {
+        let mut row = ValueRow {
+            key: Name::new("svc/a").unwrap(),
+            value: (*"höst:80\n").as_bytes().into(),
+            session: session(),
+            owner: None,
+            created: LogIndex(3),
+            modified: LogIndex(4),
+            ending: true,
+        };
+        assert_eq!(value_json(&row)["value"], "höst:80\n");
+        assert!(value_text(&row).contains(r"höst:80\n"), "{}", value_text(&row));
+        assert!(value_text(&row).ends_with("session 0-17, which has ended"));
+        row.value = [0xff, 0x0a].into();
+        assert_eq!((&value_json(&row)["value"], &value_json(&row)["hex"]), (&Value::Null, &"ff0a".into()));
+        assert!(value_text(&row).contains(r"\xff\n"), "{}", value_text(&row));
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! The verbs that only look: `describe`, `locks`, `sessions`, `status`.
+//! The verbs that only look: `describe`, `locks`, `sessions`, `get`, `ls`, `status`.
 
 use palisade_client::{CallError, Client, Consistency, Page, ReadMark, SessionId};
 use serde_json::json;
 
-use super::args::{DescribeArgs, Global, LocksArgs, Paging, SessionsArgs};
+use super::args::{DescribeArgs, GetArgs, Global, LocksArgs, LsArgs, Paging, SessionsArgs};
 use super::connect::{self, client_of};
 use super::exit::{self, Failure};
 use super::output::{self, Output};
@@ -117,6 +117,45 @@ pub(crate) async fn sessions(global: &Global, args: &SessionsArgs) -> Result<u8,
         }
     }
     say_next(&mut out, &after.map(|s| s.to_string()).unwrap_or_default())?;
+    out.flush()?;
+    Ok(0)
+}
+
+/// The value of an ephemeral key: its bytes and nothing else. Ends with 1 when there is no such key.
+pub(crate) async fn get(global: &Global, args: &GetArgs) -> Result<u8, Failure> {
+    let answer = connect::client(global)?.get(&args.key).await.map_err(|e| connect::failure(&e))?;
+    let Some(row) = answer.value else {
+        return Err(Failure::new(exit::REFUSED, format!("{}: there is no such key", args.key)));
+    };
+    let mut out = Output::new(global.json);
+    if global.json {
+        out.line(|| output::value_json(&row), String::new)?;
+    } else {
+        out.bytes(&row.value)?;
+    }
+    out.flush()?;
+    Ok(0)
+}
+
+/// The ephemeral keys with a prefix.
+pub(crate) async fn ls(global: &Global, args: &LsArgs) -> Result<u8, Failure> {
+    let client = connect::client(global)?;
+    let mut out = Output::new(global.json);
+    let mut listing = Listing::new(args.paging);
+    let mut after = args.after.clone();
+    while let Some(rows) = listing.ask() {
+        let page = client.values(&args.prefix, after.as_deref(), rows).await;
+        let page = page.map_err(|e| connect::failure(&e))?;
+        for row in &page.rows {
+            out.line(|| output::value_json(row), || output::value_text(row))?;
+        }
+        out.flush()?;
+        match page.rows.last() {
+            Some(last) if listing.note(&page) => after = Some(last.key.to_string()),
+            _ => return Ok(0),
+        }
+    }
+    say_next(&mut out, after.as_deref().unwrap_or_default())?;
     out.flush()?;
     Ok(0)
 }

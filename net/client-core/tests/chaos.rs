@@ -109,7 +109,7 @@ impl Chaos {
             _ => Wait::Millis(self.rng.below(500) as u32),
         };
         let key = key(["a", "b"][self.rng.below(2) as usize]);
-        let spec = AcquireSpec { key, class: Class::Advisory, resource: None, wait };
+        let spec = AcquireSpec { wait, ..AcquireSpec::new(key, Class::Advisory) };
         let claim = self.w.core.acquire(self.w.now, session, spec);
         self.claims.insert(claim, session);
         self.w.run();

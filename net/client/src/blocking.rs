@@ -31,7 +31,7 @@ use std::thread;
 use std::time::Duration;
 
 use palisade_types::reply::NodeStatus;
-use palisade_types::{Description, LockRow, LogIndex, OperatorRow, SessionId, SessionRow};
+use palisade_types::{Description, LockRow, LogIndex, OperatorRow, SessionId, SessionRow, ValueRow};
 use tokio::runtime::{Builder, Handle};
 use tokio::task::AbortHandle;
 
@@ -118,6 +118,30 @@ impl Client {
         self.thread.block_on(self.inner.status())
     }
 
+    /// See [`crate::Client::get`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get(&self, key: &str) -> Result<Answer<Option<ValueRow>>, CallError> {
+        self.thread.block_on(self.inner.get(key))
+    }
+
+    /// See [`crate::Client::values`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn values(&self, prefix: &str, after: Option<&str>, rows: u32) -> Result<Page<ValueRow>, CallError> {
+        self.thread.block_on(self.inner.values(prefix, after, rows))
+    }
+
+    /// See [`crate::Client::list`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn list(&self, prefix: &str) -> Result<Vec<ValueRow>, CallError> {
+        self.thread.block_on(self.inner.list(prefix))
+    }
+
     /// Waits for anything that the async client offers beyond this front, such as what an
     /// [`crate::Operator`] does.
     pub fn wait_for<T>(&self, call: impl AsyncFnOnce(&crate::Client) -> T) -> T {
@@ -182,6 +206,22 @@ impl Session {
     /// A lock for efficiency: see [`crate::Session::advisory`].
     pub fn advisory(&self, key: impl Into<String>) -> AdvisoryRequest {
         AdvisoryRequest { inner: self.inner.advisory(key), thread: self.thread.clone() }
+    }
+
+    /// Gives an ephemeral key a value: see [`crate::Session::put`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put(&self, key: &str, value: impl AsRef<[u8]>) -> Result<(), CallError> {
+        self.thread.block_on(self.inner.put(key, value))
+    }
+
+    /// Removes an ephemeral key: see [`crate::Session::delete`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete(&self, key: &str) -> Result<(), CallError> {
+        self.thread.block_on(self.inner.delete(key))
     }
 
     /// Ends the session and waits until the cluster has confirmed it.

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use palisade_client_core::{AcquireSpec, CallRequest, SessionSpec};
-use palisade_types::{Fence, HolderInfo, Reply, SessionId, Time};
+use palisade_client_core::{AcquireSpec, CallRequest, SessionSpec, WriteSpec};
+use palisade_types::{Fence, HolderInfo, Refusal, Reply, SessionId, Time, Value};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock;
@@ -43,8 +43,16 @@ pub(crate) enum Command {
     },
     /// Releases a granted claim and says when that is done.
     Release { tag: Tag, reply: oneshot::Sender<Result<(), CallError>> },
+    /// Downgrades a granted claim and says under which fence it holds from then on.
+    Downgrade { tag: Tag, reply: oneshot::Sender<Result<Fence, Refusal>> },
+    /// Changes the value of a campaign that has won.
+    Proclaim { claim: Tag, tag: Tag, value: Value, reply: oneshot::Sender<Result<(), CallError>> },
     /// Nobody wants the claim any more: cancels it, or releases it if it was granted.
     Abandon { tag: Tag },
+    /// Puts or deletes an ephemeral key.
+    Write { session: Tag, tag: Tag, spec: WriteSpec, reply: oneshot::Sender<Result<(), CallError>> },
+    /// Nobody waits for the put or delete any more.
+    DropWrite { tag: Tag },
     /// Reads.
     Read { tag: Tag, request: CallRequest, reply: oneshot::Sender<Result<Reply, CallError>> },
     /// Nobody waits for the read any more.

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_client_core::{
-    Action, CallId, ClaimId, ClaimResult, Core, CoreConfig, Event, Input, LinkId, SessionHandle, margin,
+    Action, CallId, ClaimId, ClaimResult, Core, CoreConfig, Event, Input, LinkId, SessionHandle, WriteId,
+    margin,
 };
-use palisade_types::{Reply, SessionToken};
+use palisade_types::{Fence, Refusal, Reply, SessionToken};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::sync::{mpsc, oneshot};
 
@@ -43,6 +44,7 @@ struct ClaimEntry {
     events: mpsc::UnboundedSender<ClaimEvent>,
     lost: LostSender,
     releasing: Option<Answer<()>>,
+    downgrading: Option<oneshot::Sender<Result<Fence, Refusal>>>,
 }
 
 /// See the module.
@@ -59,6 +61,8 @@ pub(crate) struct Driver {
     claims: HashMap<ClaimId, ClaimEntry>,
     call_tags: HashMap<Tag, CallId>,
     calls: HashMap<CallId, Answer<Reply>>,
+    write_tags: HashMap<Tag, WriteId>,
+    writes: HashMap<WriteId, (Tag, Answer<()>)>,
     trouble: Trouble,
     /// Nobody holds a handle any more.
     alone: bool,
@@ -103,6 +107,8 @@ impl Driver {
             claims: HashMap::new(),
             call_tags: HashMap::new(),
             calls: HashMap::new(),
+            write_tags: HashMap::new(),
+            writes: HashMap::new(),
             trouble,
             alone: false,
         })
@@ -208,7 +214,8 @@ impl Driver {
                 };
                 let claim = self.core.acquire(now, *handle, spec);
                 self.claim_tags.insert(tag, claim);
-                self.claims.insert(claim, ClaimEntry { tag, events, lost, releasing: None });
+                self.claims
+                    .insert(claim, ClaimEntry { tag, events, lost, releasing: None, downgrading: None });
             }
             Command::Release { tag, reply } => match self.claim_tags.get(&tag) {
                 Some(claim) => {
@@ -222,10 +229,43 @@ impl Driver {
                     let _ = reply.send(Err(CallError::SessionLost(LostReason::Closed)));
                 }
             },
+            Command::Downgrade { tag, reply } => {
+                // Whoever waits for a claim that is gone learns from its guard why.
+                if let Some(claim) = self.claim_tags.get(&tag)
+                    && let Some(entry) = self.claims.get_mut(claim)
+                {
+                    entry.downgrading = Some(reply);
+                    self.core.downgrade(now, *claim);
+                }
+            }
+            Command::Proclaim { claim, tag, value, reply } => {
+                let Some(claim) = self.claim_tags.get(&claim) else {
+                    let _ = reply.send(Err(CallError::SessionLost(LostReason::Closed)));
+                    return;
+                };
+                let write = self.core.proclaim(now, *claim, value);
+                self.write_tags.insert(tag, write);
+                self.writes.insert(write, (tag, reply));
+            }
             Command::Abandon { tag } => {
                 if let Some(claim) = self.claim_tags.remove(&tag) {
                     self.claims.remove(&claim);
                     self.core.abandon(now, claim);
+                }
+            }
+            Command::Write { session, tag, spec, reply } => {
+                let Some(handle) = self.session_tags.get(&session) else {
+                    let _ = reply.send(Err(CallError::SessionLost(LostReason::Closed)));
+                    return;
+                };
+                let write = self.core.write(now, *handle, spec);
+                self.write_tags.insert(tag, write);
+                self.writes.insert(write, (tag, reply));
+            }
+            Command::DropWrite { tag } => {
+                if let Some(write) = self.write_tags.remove(&tag) {
+                    self.writes.remove(&write);
+                    self.core.drop_write(now, write);
                 }
             }
             Command::Read { tag, request, reply } => {
@@ -304,6 +344,10 @@ impl Driver {
                     let _ = reply.send(result.map(|r| *r).map_err(CallError::Refused));
                 }
             }
+            Event::WriteDone { write, result } => self.write_over(write, result.map_err(CallError::Refused)),
+            Event::WriteLost { write, reason } => {
+                self.write_over(write, Err(CallError::SessionLost(LostReason::of_core(reason))));
+            }
             Event::LinkUp { endpoint, node, leader } => {
                 tracing::debug!(endpoint, %node, ?leader, "connected");
             }
@@ -322,6 +366,8 @@ impl Driver {
                     let _ = entry.events.send(ClaimEvent::Granted(fence));
                 }
             }
+            Event::ClaimDowngraded { claim, fence } => self.claim_converted(claim, Ok(fence)),
+            Event::ClaimKept { claim, refusal } => self.claim_converted(claim, Err(refusal)),
             Event::ClaimDone { claim, result } => self.claim_done(claim, result),
             Event::ClaimLost { claim, reason } => self.claim_lost(claim, LostReason::of_core(reason)),
         }
@@ -348,6 +394,20 @@ impl Driver {
             });
         }
         entry.lost.send_replace(Some(reason));
+    }
+
+    fn write_over(&mut self, write: WriteId, result: Result<(), CallError>) {
+        if let Some((tag, reply)) = self.writes.remove(&write) {
+            self.write_tags.remove(&tag);
+            let _ = reply.send(result);
+        }
+    }
+
+    fn claim_converted(&mut self, claim: ClaimId, result: Result<Fence, Refusal>) {
+        if let Some(reply) = self.claims.get_mut(&claim).and_then(|entry| entry.downgrading.take()) {
+            // Nobody waits any more? Then the claim's abandoning is already on its way to us.
+            let _ = reply.send(result);
+        }
     }
 
     fn claim_done(&mut self, claim: ClaimId, result: ClaimResult) {

@@ -4,7 +4,9 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use palisade_client_core as core;
-use palisade_types::{Cause, HolderInfo, LogIndex, Name, NameError, Outcome, Refusal, SessionId};
+use palisade_types::{
+    Cause, HolderInfo, LogIndex, Mode, Name, NameError, Outcome, Refusal, SessionId, Standing,
+};
 
 /// Why a session, and every lock it held, is gone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +42,7 @@ impl LostReason {
             core::LostReason::Refused(refusal) => LostReason::Refused(refusal),
             core::LostReason::Finished(outcome) => LostReason::Finished(outcome),
             core::LostReason::NoSession => LostReason::Ended(Cause::Forgotten),
+            core::LostReason::NoClaim => LostReason::Finished(Outcome::Unknown),
         }
     }
 }
@@ -164,6 +167,17 @@ impl AcquireError {
     }
 }
 
+/// A lock was not downgraded.
+#[derive(Debug, thiserror::Error)]
+#[error("not downgraded: {error}")]
+pub struct NotDowngraded {
+    /// The guard, if it still holds its lock as before.
+    pub guard: Option<crate::Guard>,
+    /// Why not.
+    #[source]
+    pub error: CallError,
+}
+
 struct Holder<'a>(Option<&'a HolderInfo>);
 
 impl fmt::Display for Holder<'_> {
@@ -173,7 +187,13 @@ impl fmt::Display for Holder<'_> {
         if let Some(owner) = &holder.owner {
             write!(f, "{owner}, ")?;
         }
-        write!(f, "session {}, epoch {}, for {} ms", holder.session, holder.epoch, holder.held_ms)
+        write!(f, "session {}, epoch {}, for {} ms", holder.session, holder.epoch, holder.held_ms)?;
+        match (holder.mode, holder.standing) {
+            (_, Standing::Quarantined) => f.write_str(", in quarantine until its death is reported"),
+            (_, Standing::Ending) => f.write_str(", whose session has ended"),
+            (Mode::Shared, Standing::Live) => f.write_str(", shared"),
+            (Mode::Exclusive, Standing::Live) => Ok(()),
+        }
     }
 }
 

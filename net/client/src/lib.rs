@@ -27,23 +27,26 @@ mod clock;
 mod command;
 mod config;
 mod driver;
+mod election;
 mod error;
 mod link;
 mod lock;
 mod operator;
 mod reads;
 mod session;
+mod values;
 
 pub use client::{Answer, Client, Page};
 pub use config::ClientConfig;
-pub use error::{AcquireError, CallError, ConnectError, LostReason, ReportError};
+pub use election::{CampaignRequest, Leader, Leadership};
+pub use error::{AcquireError, CallError, ConnectError, LostReason, NotDowngraded, ReportError};
 pub use lock::{AdvisoryRequest, FencedRequest, Guard, Queued};
 pub use operator::{Operator, OwnerReport};
 pub use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 pub use palisade_types::{
     Cause, Class, ClusterId, Description, Epoch, Fence, FenceError, Floor, HolderInfo, LockRow, LogIndex,
-    OperatorAct, OperatorRow, Outcome, Refusal, Refused, SessionId, SessionRow, Transition, TransitionKind,
-    WaiterInfo,
+    Mode, OperatorAct, OperatorRow, Outcome, Refusal, Refused, SessionId, SessionRow, Standing, Transition,
+    TransitionKind, ValueRow, WaiterInfo,
 };
 pub use reads::{LeaseReader, Reader, StaleReader};
 pub use session::{Session, SessionBuilder};

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_client_core::AcquireSpec;
-use palisade_types::{Class, Fence, HolderInfo, SessionId};
+use palisade_types::{Class, Fence, HolderInfo, Mode, OnDeath, SessionId, Value};
 use palisade_wire::Wait;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::command::{ClaimEvent, Command, LostReceiver, Tag};
-use crate::error::{AcquireError, CallError, LostReason, name};
+use crate::error::{AcquireError, CallError, LostReason, NotDowngraded, name};
 use crate::session::{Handle, lost, lost_now};
 
 /// An acquire stands in the queue.
@@ -25,26 +25,59 @@ pub struct Queued {
 type OnQueued = Box<dyn FnMut(Queued) + Send>;
 
 /// What both kinds of acquire have in common.
-struct Request {
+pub(crate) struct Request {
     handle: Arc<Handle>,
     key: String,
     class: Class,
     resource: Option<String>,
-    wait: Wait,
-    on_queued: Option<OnQueued>,
+    mode: Mode,
+    pub(crate) wait: Wait,
+    on_death: OnDeath,
+    value: Option<Value>,
+    pub(crate) on_queued: Option<OnQueued>,
 }
 
 impl Request {
+    /// An exclusive claim that waits for as long as it takes.
+    pub(crate) fn new(handle: Arc<Handle>, key: String, class: Class) -> Request {
+        Request {
+            handle,
+            key,
+            class,
+            resource: None,
+            mode: Mode::Exclusive,
+            wait: Wait::Forever,
+            on_death: OnDeath::Release,
+            value: None,
+            on_queued: None,
+        }
+    }
+
+    pub(crate) fn campaign(handle: Arc<Handle>, election: String, value: Value) -> Request {
+        Request { value: Some(value), ..Request::new(handle, election, Class::Election) }
+    }
+
+    pub(crate) fn wait_for(&mut self, time: Duration) {
+        self.wait = match u32::try_from(time.as_millis()) {
+            Ok(0) => Wait::No,
+            Ok(ms) => Wait::Millis(ms),
+            Err(_) => Wait::Forever,
+        };
+    }
+
     fn spec(&self) -> Result<AcquireSpec, CallError> {
         Ok(AcquireSpec {
             key: name("key", &self.key)?,
             class: self.class,
             resource: self.resource.as_deref().map(|r| name("resource", r)).transpose()?,
+            mode: self.mode,
             wait: self.wait,
+            on_death: self.on_death,
+            value: self.value.clone(),
         })
     }
 
-    async fn acquire(mut self) -> Result<Guard, AcquireError> {
+    pub(crate) async fn acquire(mut self) -> Result<Guard, AcquireError> {
         let spec = self.spec()?;
         let tag = self.handle.shared.next_tag();
         let (events_in, mut events) = mpsc::unbounded_channel();
@@ -61,7 +94,7 @@ impl Request {
                     }
                 }
                 Some(ClaimEvent::Granted(fence)) => {
-                    return Ok(Guard { claim, class: self.class, fence, lost });
+                    return Ok(Guard { claim, class: self.class, mode: self.mode, fence, lost });
                 }
                 Some(ClaimEvent::Failed(error)) => {
                     let reason = claim.handle.lost_now();
@@ -107,11 +140,24 @@ macro_rules! request_methods {
         impl $name {
             /// Wait at most so long. Without this or [`Self::no_wait`], it waits for ever.
             pub fn wait(mut self, time: Duration) -> $name {
-                self.0.wait = match u32::try_from(time.as_millis()) {
-                    Ok(0) => Wait::No,
-                    Ok(ms) => Wait::Millis(ms),
-                    Err(_) => Wait::Forever,
-                };
+                self.0.wait_for(time);
+                self
+            }
+
+            /// Hold the lock together with others that ask for it in this mode: they exclude only whoever
+            /// wants it alone. Who waits for it alone is not overtaken, so readers do not starve writers.
+            /// A shared lock cannot become exclusive (two that tried would wait for each other): release
+            /// it and acquire anew.
+            pub fn shared(mut self) -> $name {
+                self.0.mode = Mode::Shared;
+                self
+            }
+
+            /// Keep the key closed should this session fall silent: nobody is granted it until the
+            /// session's death is reported or the grant is released by force. At most once, for a resource
+            /// that cannot check a fence: the price is that somebody must come and look.
+            pub fn quarantine(mut self) -> $name {
+                self.0.on_death = OnDeath::Quarantine;
                 self
             }
 
@@ -175,14 +221,7 @@ pub struct FencedRequest(Request);
 
 impl FencedRequest {
     pub(crate) fn new(handle: Arc<Handle>, key: String, resource: String) -> FencedRequest {
-        FencedRequest(Request {
-            handle,
-            key,
-            class: Class::Fenced,
-            resource: Some(resource),
-            wait: Wait::Forever,
-            on_queued: None,
-        })
+        FencedRequest(Request { resource: Some(resource), ..Request::new(handle, key, Class::Fenced) })
     }
 }
 
@@ -204,14 +243,7 @@ pub struct AdvisoryRequest(Request);
 
 impl AdvisoryRequest {
     pub(crate) fn new(handle: Arc<Handle>, key: String) -> AdvisoryRequest {
-        AdvisoryRequest(Request {
-            handle,
-            key,
-            class: Class::Advisory,
-            resource: None,
-            wait: Wait::Forever,
-            on_queued: None,
-        })
+        AdvisoryRequest(Request::new(handle, key, Class::Advisory))
     }
 
     /// Names the resource all the same, for people who look at the key.
@@ -233,6 +265,7 @@ request_methods!(AdvisoryRequest);
 pub struct Guard {
     claim: Claim,
     class: Class,
+    mode: Mode,
     fence: Fence,
     lost: LostReceiver,
 }
@@ -246,6 +279,11 @@ impl Guard {
     /// What the lock is for.
     pub fn class(&self) -> Class {
         self.class
+    }
+
+    /// Whether it is held alone or with others.
+    pub fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// The session that holds it.
@@ -275,6 +313,47 @@ impl Guard {
     /// before silence can end the lease elsewhere. May be awaited any number of times.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + use<> {
         lost(self.lost.clone())
+    }
+
+    pub(crate) fn tag(&self) -> Tag {
+        self.claim.tag
+    }
+
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
+        &self.claim.handle
+    }
+
+    /// Why it is lost, if that is known here better than where it was asked.
+    pub(crate) fn why(&self, reason: LostReason) -> LostReason {
+        lost_now(&self.lost).unwrap_or(reason)
+    }
+
+    /// Turns an exclusive lock into a shared one in one step, without a moment in which it is not held,
+    /// and lets in those who wait to share it. It is a new grant: the guard returned has another fence,
+    /// by which exclusive writes still under way are refused once anybody acts. There is no way back.
+    ///
+    /// An outage of the cluster is waited out as long as the session lives. Dropping the future releases
+    /// the lock.
+    ///
+    /// # Errors
+    /// [`NotDowngraded`], with the guard when it still holds what it held: a shared lock is shared already.
+    pub async fn downgrade(mut self) -> Result<Guard, NotDowngraded> {
+        let (reply, answer) = oneshot::channel();
+        let order = Command::Downgrade { tag: self.claim.tag, reply };
+        if let Err(error) = self.claim.handle.shared.send(order) {
+            return Err(NotDowngraded { guard: None, error });
+        }
+        match answer.await {
+            Ok(Ok(fence)) => {
+                (self.fence, self.mode) = (fence, Mode::Shared);
+                Ok(self)
+            }
+            Ok(Err(refusal)) => Err(NotDowngraded { guard: Some(self), error: CallError::Refused(refusal) }),
+            Err(_) => {
+                let reason = lost(self.lost.clone()).await;
+                Err(NotDowngraded { guard: None, error: CallError::SessionLost(reason) })
+            }
+        }
     }
 
     /// Releases and waits for the cluster to confirm it. Dropping the future, like dropping the

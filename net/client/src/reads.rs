@@ -2,9 +2,10 @@
 //! reads the past by a flag left on.
 
 use palisade_client_core::{CallRequest, Query, ReadFrom};
-use palisade_types::{Description, LockRow, LogIndex, OperatorRow, Reply, SessionId, SessionRow};
+use palisade_types::{Description, LockRow, LogIndex, OperatorRow, Reply, SessionId, SessionRow, ValueRow};
 
 use crate::client::{Answer, Client, Page, unexpected};
+use crate::election::Leader;
 use crate::error::{CallError, name};
 
 /// What is asked, before it is said of whom and how new it must be.
@@ -73,6 +74,45 @@ macro_rules! reader {
                     other => Err(unexpected(&other)),
                 }
             }
+
+            /// See [`Client::get`].
+            ///
+            /// # Errors
+            /// As [`Client::describe`].
+            pub async fn get(&self, key: &str) -> Result<Answer<Option<ValueRow>>, CallError> {
+                match self.client.call((self.ask)(Query::Get { key: name("key", key)? })).await? {
+                    Reply::Value { read, row } => Ok(Answer { value: row.map(|row| *row), read }),
+                    other => Err(unexpected(&other)),
+                }
+            }
+
+            /// See [`Client::values`].
+            ///
+            /// # Errors
+            /// As [`Client::describe`].
+            pub async fn values(
+                &self,
+                prefix: &str,
+                after: Option<&str>,
+                rows: u32,
+            ) -> Result<Page<ValueRow>, CallError> {
+                let prefix = Some(prefix).filter(|text| !text.is_empty());
+                let prefix = prefix.map(|text| name("prefix", text)).transpose()?;
+                let after = after.map(|key| name("key", key)).transpose()?;
+                match self.client.call((self.ask)(Query::ListValues { prefix, after, rows })).await? {
+                    Reply::Values { read, rows, more } => Ok(Page { rows, more, read }),
+                    other => Err(unexpected(&other)),
+                }
+            }
+
+            /// See [`Client::leader`].
+            ///
+            /// # Errors
+            /// As there.
+            pub async fn leader(&self, election: &str) -> Result<Answer<Option<Leader>>, CallError> {
+                let Answer { read, value } = self.describe(election).await?;
+                Ok(Answer { read, value: Leader::of(value)? })
+            }
         }
     };
 }
@@ -126,7 +166,7 @@ impl Client {
     /// ```no_run
     /// # async fn example(client: palisade_client::Client) -> Result<(), palisade_client::CallError> {
     /// let answer = client.read_stale().describe("invoices/run").await?;
-    /// println!("at revision {}: {:?}", answer.read.revision, answer.value.holder);
+    /// println!("at revision {}: {:?}", answer.read.revision, answer.value.holders);
     /// # Ok(())
     /// # }
     /// ```

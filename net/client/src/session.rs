@@ -134,7 +134,7 @@ pub(crate) async fn lost(mut lost: LostReceiver) -> LostReason {
 /// ```
 #[derive(Clone)]
 pub struct Session {
-    handle: Arc<Handle>,
+    pub(crate) handle: Arc<Handle>,
 }
 
 impl Session {

@@ -114,3 +114,16 @@ fn a_configuration_that_makes_no_sense_is_refused_at_once() {
     let none: [&str; 0] = [];
     assert!(matches!(Client::connect(ClientConfig::new(none)), Err(ConnectError::Config(_))));
 }
+
+#[test]
+fn ephemeral_keys_are_put_deleted_read_and_listed() {
+    let work = |client: Client, _: &dyn Fn(Order)| {
+        let session = client.session().open().unwrap();
+        session.put("svc/a", "v").unwrap();
+        session.delete("svc/a").unwrap();
+        assert_eq!(client.get("free").unwrap().value, None);
+        assert_eq!(client.list("svc/").unwrap().len(), 3);
+        assert_eq!(client.values("svc/", Some("svc/2"), 9).unwrap().rows.len(), 1);
+    };
+    with_server(work, |r| matches!(r, Request::Delete { .. }));
+}

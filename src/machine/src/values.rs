@@ -137,7 +137,7 @@ impl Values {
             assert!(value.created <= value.modified, "a key is put before it is put again");
             let listed = self.by_session.get(&value.session).is_some_and(|keys| keys.contains(key));
             assert_eq!(listed, value.ending.is_none(), "{key} is its session's, or about to go");
-            assert_eq!(live(value.session).is_some(), listed, "V1: {key} and its session live together");
+            assert_eq!(live(value.session).is_some(), listed, "E1: {key} and its session live together");
         }
         assert_eq!(self.bytes, bytes);
         for (&session, keys) in &self.by_session {

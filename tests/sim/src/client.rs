@@ -304,6 +304,8 @@ impl World {
             | Told::ClaimDelayed { .. }
             | Told::SessionDelayed { .. }
             | Told::CallDone { .. }
+            | Told::WriteDone { .. }
+            | Told::WriteLost { .. }
             | Told::LinkUp { .. }
             | Told::LinkDown { .. } => {}
         }

@@ -38,6 +38,8 @@ pub struct Report {
     pub answers: u64,
     /// Grants that operators ended.
     pub ousted: u64,
+    /// Different puts that were acknowledged.
+    pub puts: u64,
 }
 
 impl fmt::Display for Report {
@@ -45,7 +47,7 @@ impl fmt::Display for Report {
         write!(
             f,
             "seed {} ok: {:.1} s, {} events, {} committed, {} leader changes, {} strikes of {} kinds, {} grants, \
-             {} ousted, {} expired, {} reads, {} answers, {} writes, {} of {} zombie writes refused, trace {:032x}",
+             {} ousted, {} puts, {} expired, {} reads, {} answers, {} writes, {} of {} zombie writes refused, trace {:032x}",
             self.seed,
             self.simulated.as_secs_f64(),
             self.events,
@@ -55,6 +57,7 @@ impl fmt::Display for Report {
             self.fault_kinds,
             self.grants,
             self.ousted,
+            self.puts,
             self.expired,
             self.reads,
             self.answers,

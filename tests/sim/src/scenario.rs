@@ -105,7 +105,7 @@ impl World {
     ) -> Result<ClaimId, crate::check::Violation> {
         let key = Key::new(key).expect("a name");
         let resource = Some(key.clone());
-        let spec = AcquireSpec { key: key.clone(), class: Class::Fenced, resource, wait };
+        let spec = AcquireSpec { resource, wait, ..AcquireSpec::new(key.clone(), Class::Fenced) };
         let now = self.now();
         let c = &mut self.clients[client];
         let local = c.clock.local(now);

@@ -1,9 +1,11 @@
 //! What the applications do: open sessions, acquire hot and cold keys with and without waiting,
-//! write to the resource under their locks, release, give up, read, close.
+//! write to the resource under their locks, release, give up, put and delete ephemeral keys, read, close.
 
 use core::time::Duration;
 
-use palisade_client_core::{AcquireSpec, CallRequest, ClaimId, Query, ReadFrom, SessionHandle, SessionSpec};
+use palisade_client_core::{
+    AcquireSpec, CallRequest, ClaimId, Query, ReadFrom, SessionHandle, SessionSpec, WriteSpec,
+};
 use palisade_types::{Class, Epoch, Key, LogIndex, Name, OperatorAct, Rng, SessionId, SessionToken, Time};
 use palisade_wire::Wait;
 
@@ -37,12 +39,34 @@ fn draw_acquire(rng: &mut Rng, o: &WorkloadOptions) -> AcquireSpec {
     };
     let class = if advisory { Class::Advisory } else { Class::Fenced };
     let resource = (class == Class::Fenced).then(|| key.clone());
-    AcquireSpec { key, class, resource, wait }
+    AcquireSpec { resource, wait, ..AcquireSpec::new(key, class) }
+}
+
+/// Few keys, so that clients contend for them, and some more.
+fn draw_value_key(rng: &mut Rng, o: &WorkloadOptions) -> Key {
+    let most = if rng.per_mille(600) { o.hot_keys } else { o.hot_keys + 20 };
+    Key::new(&format!("value-{}", rng.below(most))).expect("a name")
+}
+
+/// Mostly a put of a few bytes, now and then of many; sometimes a delete.
+fn draw_write(rng: &mut Rng, o: &WorkloadOptions) -> WriteSpec {
+    let key = draw_value_key(rng, o);
+    if rng.per_mille(250) {
+        return WriteSpec::Delete { key };
+    }
+    let len = if rng.per_mille(30) { rng.below(16_385) } else { rng.below(40) };
+    let byte = rng.below(256) as u8;
+    WriteSpec::Put { key, value: vec![byte; len as usize].into() }
 }
 
 fn draw_query(rng: &mut Rng, o: &WorkloadOptions) -> Query {
     let rows = rng.between(1, 20) as u32;
-    match rng.below(8) {
+    match rng.below(12) {
+        8..=10 => Query::Get { key: draw_value_key(rng, o) },
+        11 => {
+            let prefix = rng.per_mille(500).then(|| Name::new("value-1").expect("a name"));
+            Query::ListValues { prefix, after: None, rows }
+        }
         0..=4 => Query::Describe { key: draw_key(rng, o) },
         5 => Query::ListLocks { after: None, rows },
         6 => Query::ListSessions { after: None, rows },
@@ -81,7 +105,8 @@ impl World {
             return self.after_client(client);
         }
         match c.rng.below(100) {
-            0..=49 => self.acquire_some(client),
+            0..=43 => self.acquire_some(client),
+            44..=49 => self.write_some(client),
             50..=73 => self.use_held(client),
             74..=79 => self.give_up_some(client),
             80..=95 => self.read_some(client),
@@ -131,6 +156,26 @@ impl World {
         }
         let spec = draw_acquire(&mut c.rng, &o);
         self.acquire(client, session, spec);
+    }
+
+    /// Puts or deletes an ephemeral key, and sometimes does not wait for the answer.
+    fn write_some(&mut self, client: usize) {
+        let now = self.now;
+        let o = self.options.workload;
+        let c = &mut self.clients[client];
+        let open: Vec<SessionHandle> =
+            c.sessions.iter().filter(|(_, s)| s.id.is_some()).map(|(h, _)| *h).collect();
+        if open.is_empty() {
+            return;
+        }
+        let session = open[c.rng.below(open.len() as u64) as usize];
+        let spec = draw_write(&mut c.rng, &o);
+        let impatient = c.rng.per_mille(100);
+        let Some(core) = &mut c.core else { return };
+        let write = core.write(c.clock.local(now), session, spec);
+        if impatient {
+            core.drop_write(c.clock.local(now), write);
+        }
     }
 
     /// Writes under a lock that is held.

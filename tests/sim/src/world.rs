@@ -457,9 +457,13 @@ impl World {
             demand(first == own, "R5", || {
                 format!("node {} has the state {own:x?}, node 1 {first:x?}", node.id)
             })?;
-            let live = shard.machine().counts().sessions;
+            let counts = shard.machine().counts();
+            let live = counts.sessions;
             demand(live == 0, "L5", || {
                 format!("{live} sessions live on node {} although all clients stopped", node.id)
+            })?;
+            demand(counts.values == 0 && counts.backlog == 0, "L5", || {
+                format!("{counts:?} on node {}: keys of dead sessions stay", node.id)
             })?;
         }
         for node in 0..self.nodes.len() {
@@ -492,6 +496,7 @@ impl World {
             zombies_refused: self.resource.zombies_refused,
             answers: self.witness.answers(),
             ousted: self.witness.ousted_count(),
+            puts: self.witness.puts(),
         }
     }
 }

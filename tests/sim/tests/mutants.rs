@@ -22,7 +22,9 @@ fn profile(mutant: Mutant) -> Profile {
         | Mutant::B13
         | Mutant::B22
         | Mutant::O1
-        | Mutant::O2 => Profile::Swarm,
+        | Mutant::O2
+        | Mutant::V1
+        | Mutant::V2 => Profile::Swarm,
     }
 }
 
@@ -94,6 +96,16 @@ fn a_forced_release_of_another_grant_is_found() {
 #[test]
 fn a_retired_key_that_forgets_its_epoch_is_found() {
     hunt(Mutant::O2);
+}
+
+#[test]
+fn a_value_that_outlives_its_session_is_found() {
+    hunt(Mutant::V1);
+}
+
+#[test]
+fn a_put_over_another_s_key_is_found() {
+    hunt(Mutant::V2);
 }
 
 #[test]

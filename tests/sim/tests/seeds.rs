@@ -58,7 +58,7 @@ fn whole_clusters_break_no_rule() {
     let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
     let (zombies, refused) = (sum(|r| r.zombie_writes), sum(|r| r.zombies_refused));
     println!(
-        "{} seeds, {} simulated s, {} committed, {} leader changes, {} strikes, {} grants, {} ousted, {} expired, {} reads, \
+        "{} seeds, {} simulated s, {} committed, {} leader changes, {} strikes, {} grants, {} ousted, {} puts, {} expired, {} reads, \
          {} answers compared, {} writes, {refused} of {zombies} zombie writes refused",
         reports.len(),
         reports.iter().map(|r| r.simulated.as_secs()).sum::<u64>(),
@@ -67,6 +67,7 @@ fn whole_clusters_break_no_rule() {
         sum(|r| r.strikes),
         sum(|r| r.grants),
         sum(|r| r.ousted),
+        sum(|r| r.puts),
         sum(|r| r.expired),
         sum(|r| r.reads),
         sum(|r| r.answers),
@@ -74,6 +75,7 @@ fn whole_clusters_break_no_rule() {
     );
     assert!(refused > 0, "no zombie was refused: the runs prove nothing about fences");
     assert!(sum(|r| r.ousted) > 500, "operators did too little");
+    assert!(sum(|r| r.puts) > 5_000, "too little was put");
     assert!(sum(|r| r.expired) > 500 && sum(|r| r.reads) > 10_000, "too little happened");
 }
 

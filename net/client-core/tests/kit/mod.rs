@@ -11,8 +11,8 @@ use palisade_client_core::{
     AcquireSpec, Action, ClaimId, Core, CoreConfig, Event, Input, LinkId, SessionHandle, SessionSpec,
 };
 use palisade_types::{
-    Class, ClusterId, Epoch, Fence, HolderInfo, Key, LogIndex, NodeId, Refusal, Reply, RequestId, SessionId,
-    SessionToken, ShardId, Ticket, Time,
+    Class, ClusterId, Epoch, Fence, HolderInfo, Key, LogIndex, Mode, NodeId, Refusal, Reply, RequestId,
+    SessionId, SessionToken, ShardId, Standing, Ticket, Time,
 };
 use palisade_wire::{ClientHello, Frames, Kind, Member, Push, Request, ServerHello, Wait, encode_reply};
 
@@ -53,11 +53,19 @@ pub(crate) fn fence(epoch: u64) -> Fence {
 
 pub(crate) fn holder() -> Box<HolderInfo> {
     let session = session_id(1);
-    Box::new(HolderInfo { session, owner: None, epoch: Epoch(1), held_ms: 5, ending: false })
+    Box::new(HolderInfo {
+        session,
+        owner: None,
+        incarnation: None,
+        epoch: Epoch(1),
+        mode: Mode::Exclusive,
+        held_ms: 5,
+        standing: Standing::Live,
+    })
 }
 
 pub(crate) fn spec(wait: Wait) -> AcquireSpec {
-    AcquireSpec { key: key("k"), class: Class::Advisory, resource: None, wait }
+    AcquireSpec { wait, ..AcquireSpec::new(key("k"), Class::Advisory) }
 }
 
 pub(crate) fn renewed() -> Reply {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use palisade_types::{
-    Cause, Epoch, Fence, HolderInfo, Key, Outcome, Refusal, Reply, SessionId, SessionToken, Ticket, Time,
+    Cause, Epoch, Fence, HolderInfo, Key, Mode, Outcome, Refusal, Reply, SessionId, SessionToken, Standing,
+    Ticket, Time,
 };
 use palisade_wire::{Push, Request, Wait};
 
@@ -112,7 +113,11 @@ impl Server {
             Request::Read { .. } | Request::Operate { .. } | Request::Status => {
                 unreachable!("nobody calls here")
             }
-            Request::Put { .. } | Request::Delete { .. } => unreachable!("nobody puts here"),
+            Request::Put { .. }
+            | Request::Delete { .. }
+            | Request::Downgrade { .. }
+            | Request::Campaign { .. }
+            | Request::Proclaim { .. } => unreachable!("nobody does that here"),
         }
     }
 
@@ -202,6 +207,14 @@ impl Server {
     }
 
     fn holder((session, _): Claim) -> Box<HolderInfo> {
-        Box::new(HolderInfo { session, owner: None, epoch: Epoch(1), held_ms: 0, ending: false })
+        Box::new(HolderInfo {
+            session,
+            owner: None,
+            incarnation: None,
+            epoch: Epoch(1),
+            mode: Mode::Exclusive,
+            held_ms: 0,
+            standing: Standing::Live,
+        })
     }
 }

@@ -3,12 +3,16 @@
 
 use std::time::Duration;
 
-use palisade_client::{Client, ClientConfig, Epoch, Fence, HolderInfo, SessionId};
-use palisade_types::reply::{Consistency, ReadMark};
-use palisade_types::{
-    ClusterId, LogIndex, Name, NodeId, OperatorAct, Outcome, Refusal, Reply, SessionRow, ShardId,
+use palisade_client::{
+    Client, ClientConfig, Consistency, Epoch, Fence, HolderInfo, ReadMark, SessionId, ValueRow,
 };
-use palisade_wire::{ClientHello, Frames, Kind, Member, Push, Request, ServerHello, Wait, encode_reply};
+use palisade_types::{
+    ClusterId, LogIndex, Mode, Name, NodeId, OperatorAct, Outcome, Refusal, Reply, SessionRow, ShardId,
+    Standing,
+};
+use palisade_wire::{
+    ClientHello, Frames, Kind, Member, Push, Query, Request, ServerHello, Wait, encode_reply,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -137,10 +141,26 @@ pub(crate) fn holder() -> Box<HolderInfo> {
     Box::new(HolderInfo {
         session,
         owner: Name::new("other").ok(),
+        incarnation: None,
         epoch: Epoch(4),
+        mode: Mode::Exclusive,
         held_ms: 9,
-        ending: false,
+        standing: Standing::Live,
     })
+}
+
+const READ: ReadMark = ReadMark { consistency: Consistency::Linearizable, revision: LogIndex(12) };
+
+pub(crate) fn value_row(key: &str) -> ValueRow {
+    ValueRow {
+        key: Name::new(key).expect("a name"),
+        value: key.as_bytes().into(),
+        session: SESSION,
+        owner: None,
+        created: LogIndex(8),
+        modified: LogIndex(9),
+        ending: false,
+    }
 }
 
 pub(crate) fn answer(request: &Request) -> Option<Reply> {
@@ -181,6 +201,26 @@ pub(crate) fn answer(request: &Request) -> Option<Reply> {
         }
         Request::Operate { act: OperatorAct::ReportDead { session }, .. } if session.opened != STUBBORN => {
             Reply::OperatorDone { action: LogIndex(21) }
+        }
+        Request::Put { key, .. } | Request::Delete { key, .. } if &**key == HELD => {
+            Reply::Refused(Refusal::OwnedByOther { session: holder().session, owner: holder().owner })
+        }
+        Request::Put { session, ticket, .. } => {
+            Reply::PutDone { session: *session, ticket: *ticket, revision: LogIndex(12) }
+        }
+        Request::Delete { session, ticket, .. } => {
+            Reply::Deleted { session: *session, ticket: *ticket, existed: false }
+        }
+        Request::Read { query: Query::Get { key }, .. } => {
+            let row = (&**key == HELD).then(|| Box::new(value_row(HELD)));
+            Reply::Value { read: READ, row }
+        }
+        // Three keys, two on a page.
+        Request::Read { query: Query::ListValues { after, .. }, .. } => {
+            let keys = ["svc/1", "svc/2", "svc/3"].into_iter();
+            let left: Vec<&str> = keys.filter(|k| after.as_deref().is_none_or(|after| *k > after)).collect();
+            let rows = left.iter().take(2).map(|key| value_row(key)).collect();
+            Reply::Values { read: READ, rows, more: left.len() > 2 }
         }
         Request::Read { .. } | Request::Operate { .. } => {
             Reply::Refused(Refusal::BadRequest { reason: "no such thing".to_owned() })

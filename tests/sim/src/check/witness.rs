@@ -17,6 +17,7 @@ use palisade_types::{
 use palisade_wire::{Push, Query, Request};
 
 use super::sessions::SessionsCheck;
+use super::values::ValuesCheck;
 use super::{Checked, Violation, demand};
 use crate::links::Asked;
 use crate::node::SHARD;
@@ -49,6 +50,7 @@ pub struct Witness {
     ended: BTreeMap<SessionId, Cause>,
     /// Reads to be compared when the run is over, by their revision.
     read: BTreeMap<LogIndex, Vec<(Request, Reply)>>,
+    values: ValuesCheck,
     limits: ClusterLimits,
     answers: u64,
     reads: u64,
@@ -69,6 +71,7 @@ impl Witness {
             opened: BTreeMap::new(),
             ended: BTreeMap::new(),
             read: BTreeMap::new(),
+            values: ValuesCheck::default(),
             limits,
             answers: 0,
             reads: 0,
@@ -93,6 +96,11 @@ impl Witness {
     /// How many answers were compared.
     pub fn answers(&self) -> u64 {
         self.answers
+    }
+
+    /// How many different puts were acknowledged.
+    pub fn puts(&self) -> u64 {
+        self.values.acknowledged
     }
 
     /// How many reads were taken down.
@@ -120,7 +128,9 @@ impl Witness {
         self.model
             .apply(Applied { index: self.index, clock_ms }, command, &mut effects)
             .map_err(|e| Violation::new("R5", e.to_string()))?;
-        let subject = if command.is_empty() { None } else { subject_of_command(command) };
+        let decoded = if command.is_empty() { None } else { Command::decode(command).ok() };
+        decoded.iter().for_each(|command| self.values.on_command(command));
+        let subject = decoded.and_then(subject_of_command);
         for effect in effects {
             match effect {
                 Effect::Reply(reply) => {
@@ -143,6 +153,7 @@ impl Witness {
                 }
                 Effect::SessionEnded { session, cause } => {
                     self.ended.insert(session, cause);
+                    self.values.on_ended(session, self.index);
                     if matches!(cause, Cause::ReportedDead { .. } | Cause::Evicted { .. }) {
                         self.oust(session, Ticket(0)..=Ticket(u64::MAX));
                     }
@@ -198,8 +209,14 @@ impl Witness {
                 Reply::Described { read, .. }
                 | Reply::Locks { read, .. }
                 | Reply::Sessions { read, .. }
-                | Reply::OperatorActs { read, .. },
+                | Reply::OperatorActs { read, .. }
+                | Reply::Value { read, .. }
+                | Reply::Values { read, .. },
             ) => self.on_read(asked, *consistency, *read, reply),
+            (Request::Put { session, key, .. }, Reply::PutDone { revision, .. }) => {
+                self.values.on_put(key, *session, *revision)?;
+                self.said_since(asked, reply)
+            }
             _ => self.said_since(asked, reply),
         }
     }
@@ -219,7 +236,24 @@ impl Witness {
             )
         })?;
         self.read.entry(read.revision).or_default().push((asked.request.clone(), reply.clone()));
-        Ok(())
+        if read.consistency == Consistency::Stale {
+            return Ok(());
+        }
+        self.values_shown(asked, reply)
+    }
+
+    fn values_shown(&self, asked: &Asked, reply: &Reply) -> Checked {
+        let arrived = asked.committed;
+        match (&asked.request, reply) {
+            (_, Reply::Value { read, row: Some(row) }) => self.values.on_row(arrived, read.revision, row),
+            (Request::Read { query: Query::Get { key }, .. }, Reply::Value { read, row: None }) => {
+                self.values.on_nothing(arrived, read.revision, key)
+            }
+            (_, Reply::Values { read, rows, .. }) => {
+                rows.iter().try_for_each(|row| self.values.on_row(arrived, read.revision, row))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn attached(&self, session: SessionId, token: SessionToken, reply: &Reply) -> Checked {
@@ -332,6 +366,11 @@ fn shows(model: &Model, query: &Query, reply: &Reply) -> bool {
             own.iter_mut().chain(&mut shown).for_each(|row| row.ago_ms = 0);
             own == shown && own_more == *more
         }
+        (Query::Get { key }, Reply::Value { row, .. }) => model.get(key) == *row,
+        (Query::ListValues { prefix, after, rows }, Reply::Values { rows: shown, more, .. }) => {
+            let prefix = prefix.as_deref().unwrap_or_default();
+            model.list_values(prefix, after.as_deref(), *rows) == (shown.clone(), *more)
+        }
         _ => false,
     }
 }
@@ -348,13 +387,15 @@ fn is_the_shards(refusal: &Refusal) -> bool {
     }
 }
 
-fn subject_of_command(command: &[u8]) -> Option<Subject> {
-    match Command::decode(command).ok()? {
+fn subject_of_command(command: Command) -> Option<Subject> {
+    match command {
         Command::OpenSession { token, .. } => Some(Subject::Token(token)),
         Command::EndSession { session, .. } => Some(Subject::Session(session)),
         Command::Acquire { session, ticket, .. }
         | Command::Release { session, ticket }
-        | Command::Cancel { session, ticket, .. } => Some(Subject::Claim(session, ticket)),
+        | Command::Cancel { session, ticket, .. }
+        | Command::Put { session, ticket, .. }
+        | Command::Delete { session, ticket, .. } => Some(Subject::Claim(session, ticket)),
         Command::Operator { act, .. } => Some(Subject::Act(act.to_string())),
         Command::Sweep { .. } => None,
     }
@@ -366,7 +407,9 @@ fn subject_of_request(request: &Request) -> Option<Subject> {
         Request::CloseSession { session } => Some(Subject::Session(*session)),
         Request::Acquire { session, ticket, .. }
         | Request::Release { session, ticket }
-        | Request::Cancel { session, ticket } => Some(Subject::Claim(*session, *ticket)),
+        | Request::Cancel { session, ticket }
+        | Request::Put { session, ticket, .. }
+        | Request::Delete { session, ticket, .. } => Some(Subject::Claim(*session, *ticket)),
         Request::Operate { act, .. } => Some(Subject::Act(act.to_string())),
         _ => None,
     }
@@ -391,7 +434,7 @@ fn same(said: &Reply, reply: &Reply) -> bool {
 
 /// A description without its times, which are the leader's to tell.
 fn timeless(mut d: palisade_types::Description) -> palisade_types::Description {
-    d.holder.iter_mut().for_each(|h| h.held_ms = 0);
+    d.holders.iter_mut().for_each(|h| h.held_ms = 0);
     d.waiters.iter_mut().for_each(|w| w.waited_ms = 0);
     d.transitions.iter_mut().for_each(|t| t.ago_ms = 0);
     d

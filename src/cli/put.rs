@@ -1,0 +1,99 @@
+//! `palisade put`: an ephemeral key that is there while this process, or a command, runs.
+
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use palisade_client::{LostReason, Session};
+use palisade_types::limits::{TTL_MAX, TTL_MIN, VALUE_BYTES_MAX};
+use palisade_types::name;
+use serde_json::json;
+
+use super::args::{Global, PutArgs};
+use super::connect;
+use super::exit::{self, Failure};
+use super::lock::{Kept, default_owner, farewell, hold, run_command, unless_ended};
+use super::signals::Signals;
+
+/// A key that was put, with the session it lives with.
+struct Present {
+    key: String,
+    session: Session,
+}
+
+impl Kept for Present {
+    async fn lost(&self) -> LostReason {
+        self.session.lost().await
+    }
+
+    fn is_valid(&self) -> bool {
+        self.session.is_valid()
+    }
+
+    /// Nothing breaks if the command outlives the key for a moment: it gets all the time it was given.
+    fn grace(&self) -> Duration {
+        Duration::MAX
+    }
+
+    fn failure(&self, reason: LostReason) -> Failure {
+        Failure::new(exit::LOST, format!("lost the key {}: {reason}", self.key))
+    }
+}
+
+/// Puts, runs or waits, and takes the key away by closing its session.
+pub(crate) async fn run(global: &Global, args: PutArgs) -> Result<u8, Failure> {
+    check(&args)?;
+    let mut signals = Signals::listen()?;
+    let client = connect::client(global)?;
+    let owner = args.owner.clone().unwrap_or_else(default_owner);
+    let value = args.value.as_bytes();
+    let putting = async {
+        let session = client.session().ttl(args.ttl).owner(owner).open().await?;
+        match session.put(&args.key, value).await {
+            Ok(()) => Ok((session, Ok(()))),
+            Err(error) => Ok((session, Err(error))),
+        }
+    };
+    let (session, put) = match unless_ended(putting, &mut signals).await? {
+        Ok(put) => put.map_err(|e| connect::failure(&e))?,
+        Err(code) => return Ok(code),
+    };
+    let present = Present { key: args.key.clone(), session };
+    let end = match put {
+        Ok(()) => keep(global, &present, &args, &mut signals).await,
+        Err(error) => Err(connect::failure(&error)),
+    };
+    farewell(global, "close the session", present.session.close()).await;
+    end
+}
+
+/// What clap cannot check.
+fn check(args: &PutArgs) -> Result<(), Failure> {
+    for (what, text) in [("KEY", Some(&args.key)), ("--owner", args.owner.as_ref())] {
+        text.map_or(Ok(()), |t| name::check(t)).map_err(|e| Failure::usage(format!("{what}: {e}")))?;
+    }
+    if args.value.len() > VALUE_BYTES_MAX {
+        return Err(Failure::usage(format!("VALUE: at most {VALUE_BYTES_MAX} bytes")));
+    }
+    if !(TTL_MIN..=TTL_MAX).contains(&args.ttl) {
+        return Err(Failure::usage("--ttl: a session lives for 500ms to 1h"));
+    }
+    Ok(())
+}
+
+async fn keep(
+    global: &Global,
+    present: &Present,
+    args: &PutArgs,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let session = present.session.id().to_string();
+    if args.command.is_empty() {
+        let line = match global.json {
+            true => json!({ "key": present.key, "session": session }).to_string(),
+            false => format!("{} is there, session {session}", present.key),
+        };
+        return hold(present, &line, signals).await;
+    }
+    let environment = [("PALISADE_KEY", present.key.clone()), ("PALISADE_SESSION", session)];
+    run_command(present, (&args.command[..], &environment[..], args.kill_after), signals).await
+}

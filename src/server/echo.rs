@@ -137,6 +137,9 @@ impl Echo {
                 Reply::Finished { session, ticket, outcome: Outcome::Released }
             }
             Request::Read { .. }
+            | Request::Downgrade { .. }
+            | Request::Campaign { .. }
+            | Request::Proclaim { .. }
             | Request::Put { .. }
             | Request::Delete { .. }
             | Request::Operate { .. }

@@ -130,7 +130,7 @@ async fn rounds(cluster: &mut Cluster, client: &Client, ledger: &Ledger, rounds:
         })
         .await;
         let seen = client.describe(&key).await.expect("a read").value;
-        let holder = seen.holder.unwrap_or_else(|| panic!("{key}: an acknowledged grant is lost"));
+        let holder = seen.holders.first().unwrap_or_else(|| panic!("{key}: an acknowledged grant is lost"));
         assert_eq!((holder.session, holder.epoch), (session.id(), held.fence().epoch()), "{key}");
         assert!(held.is_valid());
         held.release().await.expect("a release");

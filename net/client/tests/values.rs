@@ -5,7 +5,7 @@ mod kit;
 use kit::{HELD, SESSION, Server, holder, value_row};
 use palisade_client::CallError;
 use palisade_types::{Key, Refusal, Ticket};
-use palisade_wire::{Push, Request};
+use palisade_wire::{Push, Query, Request};
 
 #[tokio::test]
 async fn a_put_is_sent_with_its_bytes_and_done_when_the_server_says_so() {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use palisade_client_core::{
     Action, ClaimId, Core, CoreConfig, Event as Told, Input, LinkId, SessionHandle, margin,
 };
-use palisade_types::{ConnId, Fence, Key, Rng, SessionId, Time};
+use palisade_types::{ConnId, Fence, Key, Mode, Rng, SessionId, Time};
 
 use crate::check::locks::Believer;
 use crate::check::{Checked, Violation, demand};
@@ -35,7 +35,11 @@ impl Session {
 pub(crate) struct Claim {
     pub(crate) session: SessionHandle,
     pub(crate) key: Key,
-    /// Set when it was granted.
+    /// How the application holds it: shared from the moment it asks for a downgrade.
+    pub(crate) mode: Mode,
+    /// It is a campaign.
+    pub(crate) leads: bool,
+    /// Set when it was granted; while it is downgraded the application holds nothing.
     pub(crate) fence: Option<Fence>,
     /// When it was granted, or made, in true time.
     pub(crate) since: Time,
@@ -296,7 +300,10 @@ impl World {
                 c.sessions.remove(&handle);
                 c.claims.retain(|_, claim| claim.session != handle);
             }
-            Told::ClaimGranted { claim, fence } => self.granted(client, claim, &fence)?,
+            Told::ClaimGranted { claim, fence } | Told::ClaimDowngraded { claim, fence } => {
+                self.granted(client, claim, &fence)?;
+            }
+            Told::ClaimKept { claim, .. } => self.release(client, claim),
             Told::ClaimDone { claim, .. } | Told::ClaimLost { claim, .. } => {
                 c.claims.remove(&claim);
             }
@@ -331,12 +338,12 @@ impl World {
         demand(*fence.key() == known.key, "S8", || format!("a claim of {} got {fence}", known.key))?;
         known.fence = Some(fence.clone());
         known.since = now;
-        let session = known.session;
+        let (session, mode) = (known.session, known.mode);
         if known.given_up || !self.clients[client].believes(session, now) {
             return Ok(());
         }
         let others: Vec<Believer> = self.believers(fence.key(), Some((client, claim)));
-        self.locks.on_holding(client, fence, &others)?;
+        self.locks.on_holding(client, fence, mode, &others)?;
         if self.clients[client].rng.per_mille(700) {
             self.write_under(client, claim);
         }
@@ -353,7 +360,7 @@ impl World {
                     continue;
                 }
                 if claim.key == *key && but != Some((client, id)) && c.believes(claim.session, self.now) {
-                    all.push(Believer { client, fence: fence.clone() });
+                    all.push(Believer { client, fence: fence.clone(), mode: claim.mode });
                 }
             }
         }

@@ -207,6 +207,8 @@ pub struct WorkloadOptions {
     pub hot_keys: u64,
     /// Keys few want.
     pub cold_keys: u64,
+    /// Of a thousand acquires, how many are shared.
+    pub shared: u64,
     /// The mean time between two steps of a client.
     pub gap: Duration,
     /// The longest time a lock is kept.
@@ -434,6 +436,7 @@ fn draw_workload(rng: &mut Rng) -> WorkloadOptions {
         sessions: rng.between(1, 2) as usize,
         hot_keys: rng.between(1, 4),
         cold_keys: rng.between(1, 60),
+        shared: [0, 300, 700][rng.below(3) as usize],
         gap: Duration::from_millis(clients * rng.between(35, 80)),
         hold: Duration::from_millis(rng.between(100, 4_000)),
         ttl_min: Duration::from_millis(1_000),

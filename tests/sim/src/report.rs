@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 /// The figures of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,6 +41,8 @@ pub struct Report {
     pub ousted: u64,
     /// Different puts that were acknowledged.
     pub puts: u64,
+    /// How often the log answered each command in each way.
+    pub outcomes: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 impl fmt::Display for Report {

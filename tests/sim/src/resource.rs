@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use palisade_types::{Epoch, Fence, Floor, Key, Time};
+use palisade_types::{Epoch, Fence, Floor, Key, Mode, Time};
 
 use crate::check::{Checked, demand};
 
@@ -14,6 +14,8 @@ pub struct Write {
     pub client: usize,
     /// Under which grant.
     pub fence: Fence,
+    /// Of which mode.
+    pub mode: Mode,
     /// When it was sent.
     pub sent: Time,
     /// The sender's lease had run out when it sent this: it was paused, and does not know yet.
@@ -33,7 +35,8 @@ pub enum Verdict {
 #[derive(Debug, Default)]
 pub struct Resource {
     floors: BTreeMap<Key, Floor>,
-    newest: BTreeMap<Key, Epoch>,
+    /// The newest grant that has written, and the newest exclusive one.
+    newest: BTreeMap<Key, (Epoch, Epoch)>,
     /// Writes accepted.
     pub accepted: u64,
     /// Writes refused.
@@ -49,8 +52,8 @@ impl Resource {
     /// truth, while the write arrives.
     ///
     /// # Errors
-    /// S1 when a write under an older grant passes after one under a newer grant, or when a valid
-    /// holder is refused.
+    /// S1 when a write passes after one under a newer grant that excludes it, be it that it is exclusive
+    /// itself or the newer one is; or when a valid holder is refused.
     pub fn write(&mut self, write: &Write, valid: bool) -> Result<Verdict, crate::check::Violation> {
         let key = write.fence.key();
         let floor = self.floors.get(key).copied().unwrap_or_default();
@@ -58,7 +61,9 @@ impl Resource {
         match floor.admit(&write.fence) {
             Ok(raised) => {
                 self.floors.insert(key.clone(), raised);
-                self.newest.insert(key.clone(), newest.max(write.fence.epoch()));
+                let epoch = write.fence.epoch();
+                let exclusive = if write.mode == Mode::Exclusive { epoch } else { Epoch(0) };
+                self.newest.insert(key.clone(), (newest.0.max(epoch), newest.1.max(exclusive)));
                 self.accepted += 1;
                 self.zombies_accepted += u64::from(write.zombie);
                 self.admitted(write, newest)?;
@@ -75,9 +80,13 @@ impl Resource {
         }
     }
 
-    fn admitted(&self, write: &Write, newest: Epoch) -> Checked {
-        demand(write.fence.epoch() >= newest, "S1", || {
-            format!("the resource took {} after epoch {newest}", write.fence)
+    fn admitted(&self, write: &Write, (newest, newest_exclusive): (Epoch, Epoch)) -> Checked {
+        let past = match write.mode {
+            Mode::Exclusive => newest,
+            Mode::Shared => newest_exclusive,
+        };
+        demand(write.fence.epoch() >= past, "S1", || {
+            format!("the resource took {} ({}) after epoch {past}", write.fence, write.mode)
         })
     }
 }
@@ -88,7 +97,7 @@ mod tests {
 
     fn write(epoch: u64) -> Write {
         let fence = Fence::new(Key::new("k").unwrap(), Epoch(epoch), Epoch(epoch)).unwrap();
-        Write { client: 0, fence, sent: Time::ZERO, zombie: true }
+        Write { client: 0, fence, mode: Mode::Exclusive, sent: Time::ZERO, zombie: true }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use palisade_client_core::{AcquireSpec, ClaimId, SessionHandle, SessionSpec};
-use palisade_types::{Class, Description, Fence, Key, SessionId, SessionToken, Time};
+use palisade_types::{Class, Description, Fence, Key, Mode, SessionId, SessionToken, Time};
 use palisade_wire::Wait;
 
 use crate::check::Checked;
@@ -110,7 +110,18 @@ impl World {
         let c = &mut self.clients[client];
         let local = c.clock.local(now);
         let id = c.core.as_mut().expect("the client runs").acquire(local, session, spec);
-        c.claims.insert(id, Claim { session, key, fence: None, since: now, given_up: false });
+        c.claims.insert(
+            id,
+            Claim {
+                session,
+                key,
+                mode: Mode::Exclusive,
+                leads: false,
+                fence: None,
+                since: now,
+                given_up: false,
+            },
+        );
         self.after_client(client)?;
         Ok(id)
     }

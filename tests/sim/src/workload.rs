@@ -6,7 +6,9 @@ use core::time::Duration;
 use palisade_client_core::{
     AcquireSpec, CallRequest, ClaimId, Query, ReadFrom, SessionHandle, SessionSpec, WriteSpec,
 };
-use palisade_types::{Class, Epoch, Key, LogIndex, Name, OperatorAct, Rng, SessionId, SessionToken, Time};
+use palisade_types::{
+    Class, Epoch, Key, LogIndex, Mode, Name, OnDeath, OperatorAct, Rng, SessionId, SessionToken, Time, Value,
+};
 use palisade_wire::Wait;
 
 use crate::check::Checked;
@@ -39,7 +41,21 @@ fn draw_acquire(rng: &mut Rng, o: &WorkloadOptions) -> AcquireSpec {
     };
     let class = if advisory { Class::Advisory } else { Class::Fenced };
     let resource = (class == Class::Fenced).then(|| key.clone());
-    AcquireSpec { resource, wait, ..AcquireSpec::new(key, class) }
+    let mode = if rng.per_mille(o.shared) { Mode::Shared } else { Mode::Exclusive };
+    // Only keys that few want: they stay closed until somebody reports the death.
+    let closes = key.starts_with("cold") && rng.per_mille(100);
+    let on_death = if closes { OnDeath::Quarantine } else { OnDeath::Release };
+    AcquireSpec { resource, mode, wait, on_death, ..AcquireSpec::new(key, class) }
+}
+
+fn draw_campaign(rng: &mut Rng) -> AcquireSpec {
+    let key = Key::new(&format!("election-{}", rng.below(3))).expect("a name");
+    let wait = if rng.per_mille(300) { Wait::No } else { Wait::Forever };
+    AcquireSpec { wait, value: Some(draw_said(rng)), ..AcquireSpec::new(key, Class::Election) }
+}
+
+fn draw_said(rng: &mut Rng) -> Value {
+    vec![rng.below(256) as u8; rng.below(30) as usize].into()
 }
 
 /// Few keys, so that clients contend for them, and some more.
@@ -61,7 +77,8 @@ fn draw_write(rng: &mut Rng, o: &WorkloadOptions) -> WriteSpec {
 
 fn draw_query(rng: &mut Rng, o: &WorkloadOptions) -> Query {
     let rows = rng.between(1, 20) as u32;
-    match rng.below(12) {
+    match rng.below(13) {
+        12 => Query::Describe { key: Key::new(&format!("election-{}", rng.below(3))).expect("a name") },
         8..=10 => Query::Get { key: draw_value_key(rng, o) },
         11 => {
             let prefix = rng.per_mille(500).then(|| Name::new("value-1").expect("a name"));
@@ -105,9 +122,12 @@ impl World {
             return self.after_client(client);
         }
         match c.rng.below(100) {
-            0..=43 => self.acquire_some(client),
+            0..=36 => self.acquire_some(client, draw_acquire),
+            37..=41 => self.acquire_some(client, |rng, _| draw_campaign(rng)),
+            42..=43 => self.proclaim_some(client),
             44..=49 => self.write_some(client),
-            50..=73 => self.use_held(client),
+            50..=71 => self.use_held(client),
+            72..=73 => self.downgrade_some(client),
             74..=79 => self.give_up_some(client),
             80..=95 => self.read_some(client),
             96 => self.operate_some(client),
@@ -135,13 +155,13 @@ impl World {
     pub fn acquire(&mut self, client: usize, session: SessionHandle, spec: AcquireSpec) -> Option<ClaimId> {
         let now = self.now;
         let c = &mut self.clients[client];
-        let key = spec.key.clone();
+        let (key, mode, leads) = (spec.key.clone(), spec.mode, spec.class == Class::Election);
         let id = c.core.as_mut()?.acquire(c.clock.local(now), session, spec);
-        c.claims.insert(id, Claim { session, key, fence: None, since: now, given_up: false });
+        c.claims.insert(id, Claim { session, key, mode, leads, fence: None, since: now, given_up: false });
         Some(id)
     }
 
-    fn acquire_some(&mut self, client: usize) {
+    fn acquire_some(&mut self, client: usize, draw: fn(&mut Rng, &WorkloadOptions) -> AcquireSpec) {
         let o = self.options.workload;
         let c = &mut self.clients[client];
         let open: Vec<SessionHandle> =
@@ -154,7 +174,7 @@ impl World {
         if claims >= CLAIMS && !c.rng.per_mille(50) {
             return;
         }
-        let spec = draw_acquire(&mut c.rng, &o);
+        let spec = draw(&mut c.rng, &o);
         self.acquire(client, session, spec);
     }
 
@@ -178,6 +198,38 @@ impl World {
         }
     }
 
+    /// One of the claims that are held and fit.
+    fn draw_held(&mut self, client: usize, fits: impl Fn(&Claim) -> bool) -> Option<ClaimId> {
+        let c = &mut self.clients[client];
+        let held: Vec<ClaimId> = c.held().filter(|(_, claim, _)| fits(claim)).map(|(id, ..)| id).collect();
+        held.get(c.rng.below(held.len().max(1) as u64) as usize).copied()
+    }
+
+    /// Turns an exclusive lock into a shared one: from this call until it is told the new fence the
+    /// application holds nothing. Once in a while it tries that with a shared one.
+    fn downgrade_some(&mut self, client: usize) {
+        let now = self.now;
+        let odd = self.clients[client].rng.per_mille(50);
+        let fits = |claim: &Claim| !claim.leads && (claim.mode == Mode::Exclusive || odd);
+        let Some(claim) = self.draw_held(client, fits) else { return };
+        let c = &mut self.clients[client];
+        if let (Some(core), Some(known)) = (&mut c.core, c.claims.get_mut(&claim)) {
+            (known.mode, known.fence) = (Mode::Shared, None);
+            core.downgrade(c.clock.local(now), claim);
+        }
+    }
+
+    /// A leader says something else.
+    fn proclaim_some(&mut self, client: usize) {
+        let now = self.now;
+        let Some(claim) = self.draw_held(client, |claim| claim.leads) else { return };
+        let c = &mut self.clients[client];
+        let said = draw_said(&mut c.rng);
+        if let Some(core) = &mut c.core {
+            core.proclaim(c.clock.local(now), claim, said);
+        }
+    }
+
     /// Writes under a lock that is held.
     fn use_held(&mut self, client: usize) {
         let c = &mut self.clients[client];
@@ -198,7 +250,7 @@ impl World {
         let delay = Duration::from_micros(c.rng.between(50, 5_000));
         self.trace
             .line(|| format!("c{client} writes under {fence}{}", if zombie { ", a zombie" } else { "" }));
-        let write = Write { client, fence, sent: now, zombie };
+        let write = Write { client, fence, mode: known.mode, sent: now, zombie };
         self.queue.push(now + delay, Event::Write(Box::new(write)));
     }
 
@@ -272,9 +324,16 @@ impl World {
             .flat_map(|c| c.held().map(|(_, claim, fence)| (claim.key.clone(), fence.epoch())))
             .collect();
         let c = &mut self.clients[client];
+        // Those whose keys are closed until somebody reports their death come up now and then.
+        let closed = self.witness.quarantined();
+        let closed = closed.get(c.rng.below(closed.len().max(1) as u64) as usize).copied();
         let session = sessions.get(c.rng.below(sessions.len().max(1) as u64) as usize).copied();
         let grant = held.get(c.rng.below(held.len().max(1) as u64) as usize).cloned();
         let act = match (c.rng.below(10), session, grant) {
+            _ if closed.is_some() && c.rng.per_mille(500) => {
+                let session = closed.unwrap_or_default();
+                OperatorAct::ReportDead { session }
+            }
             (0, Some(session), _) => OperatorAct::ReportDead { session },
             (1, Some(session), _) => OperatorAct::Evict { session },
             (2..=3, _, _) => {

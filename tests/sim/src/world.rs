@@ -496,6 +496,7 @@ impl World {
             zombies_refused: self.resource.zombies_refused,
             answers: self.witness.answers(),
             ousted: self.witness.ousted_count(),
+            outcomes: self.witness.outcomes().clone(),
             puts: self.witness.puts(),
         }
     }

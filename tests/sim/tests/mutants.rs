@@ -23,6 +23,11 @@ fn profile(mutant: Mutant) -> Profile {
         | Mutant::B22
         | Mutant::O1
         | Mutant::O2
+        | Mutant::L1
+        | Mutant::L2
+        | Mutant::L3
+        | Mutant::L4
+        | Mutant::E1
         | Mutant::V1
         | Mutant::V2 => Profile::Swarm,
     }
@@ -114,4 +119,29 @@ fn every_mutant_has_its_test() {
     for mutant in Mutant::ALL {
         assert!(source.contains(&format!("hunt(Mutant::{mutant:?});")), "{mutant:?} is hunted by no test");
     }
+}
+
+#[test]
+fn sharers_that_shut_each_other_out_are_found() {
+    hunt(Mutant::L1);
+}
+
+#[test]
+fn a_downgrade_without_a_new_epoch_is_found() {
+    hunt(Mutant::L2);
+}
+
+#[test]
+fn a_quarantine_that_nobody_keeps_is_found() {
+    hunt(Mutant::L3);
+}
+
+#[test]
+fn a_reader_that_overtakes_a_writer_is_found() {
+    hunt(Mutant::L4);
+}
+
+#[test]
+fn a_proclamation_that_is_lost_is_found() {
+    hunt(Mutant::E1);
 }

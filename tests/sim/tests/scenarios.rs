@@ -61,7 +61,7 @@ fn killing_all_nodes_loses_no_acknowledged_grant() {
         let leader = w.serving().unwrap();
         for (key, fence) in keys.iter().zip(&fences) {
             let d = w.describe(leader, key).unwrap();
-            let holder = d.holder.unwrap();
+            let holder = &d.holders[0];
             assert_eq!((Some(holder.session), holder.epoch), (w.session(0, session), fence.epoch()));
         }
     }

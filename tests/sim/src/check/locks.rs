@@ -1,9 +1,9 @@
-//! S1, S2 and S6 as clients see them: no two clients believe at once that they hold a key, epochs
-//! rise with every grant and belong to one claim each, whoever tells of it and whenever.
+//! S1, S2 and S6 as clients see them: no two clients believe at once that they hold a key unless both
+//! share it, epochs rise with every grant and belong to one claim each, whoever tells of it and whenever.
 
 use std::collections::BTreeMap;
 
-use palisade_types::{Epoch, Fence, Key, SessionId, Ticket};
+use palisade_types::{Epoch, Fence, Key, Mode, SessionId, Ticket};
 
 use super::{Checked, demand};
 
@@ -23,6 +23,8 @@ pub struct Believer {
     pub client: usize,
     /// Under which grant.
     pub fence: Fence,
+    /// Alone, or with others.
+    pub mode: Mode,
 }
 
 impl LocksCheck {
@@ -31,9 +33,6 @@ impl LocksCheck {
     /// # Errors
     /// S2 when the epoch was given to another claim, or the claim was given another epoch.
     pub fn on_granted(&mut self, session: SessionId, ticket: Ticket, fence: &Fence) -> Checked {
-        demand(fence.epoch() == fence.barrier(), "S2", || {
-            format!("an exclusive grant has the fence {fence}")
-        })?;
         let of_key = self.grants.entry(fence.key().clone()).or_default();
         let known = of_key.entry(fence.epoch()).or_insert((session, ticket));
         demand(*known == (session, ticket), "S2", || {
@@ -47,9 +46,12 @@ impl LocksCheck {
     /// A client learned that it holds a key, while these others believe to hold it.
     ///
     /// # Errors
-    /// S1.
-    pub fn on_holding(&self, client: usize, fence: &Fence, others: &[Believer]) -> Checked {
-        match others.first() {
+    /// S1; S2 when who holds exclusively has a barrier below its epoch.
+    pub fn on_holding(&self, client: usize, fence: &Fence, mode: Mode, others: &[Believer]) -> Checked {
+        demand(mode == Mode::Shared || fence.epoch() == fence.barrier(), "S2", || {
+            format!("an exclusive grant has the fence {fence}")
+        })?;
+        match others.iter().find(|other| (mode, other.mode) != (Mode::Shared, Mode::Shared)) {
             None => Ok(()),
             Some(other) => demand(false, "S1", || {
                 format!("client {client} holds {fence} while client {} holds {}", other.client, other.fence)
@@ -83,8 +85,12 @@ mod tests {
     #[test]
     fn two_believers_are_seen() {
         let c = LocksCheck::default();
-        assert_eq!(c.on_holding(1, &fence(2), &[]), Ok(()));
-        let other = Believer { client: 0, fence: fence(1) };
-        assert_eq!(c.on_holding(1, &fence(2), &[other]).unwrap_err().rule, "S1");
+        assert_eq!(c.on_holding(1, &fence(2), Mode::Exclusive, &[]), Ok(()));
+        let other = |mode| [Believer { client: 0, fence: fence(1), mode }];
+        let (alone, shared) = (Mode::Exclusive, Mode::Shared);
+        assert_eq!(c.on_holding(1, &fence(2), shared, &other(shared)), Ok(()));
+        for (mine, others) in [(alone, alone), (alone, shared), (shared, alone)] {
+            assert_eq!(c.on_holding(1, &fence(2), mine, &other(others)).unwrap_err().rule, "S1");
+        }
     }
 }

@@ -11,8 +11,8 @@ use palisade_machine::model::Model;
 use palisade_machine::{Applied, Command, Effect};
 use palisade_types::reply::{Consistency, ReadMark};
 use palisade_types::{
-    Block, Cause, ClusterLimits, Epoch, Fence, Key, LogIndex, Outcome, Refusal, Reply, SessionId,
-    SessionToken, Ticket, Time,
+    Block, Cause, ClusterLimits, Epoch, Fence, Key, LogIndex, Mode, OperatorAct, Outcome, Refusal, Reply,
+    SessionId, SessionToken, Ticket, Time,
 };
 use palisade_wire::{Push, Query, Request};
 
@@ -54,6 +54,7 @@ pub struct Witness {
     limits: ClusterLimits,
     answers: u64,
     reads: u64,
+    outcomes: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 impl Witness {
@@ -75,6 +76,7 @@ impl Witness {
             limits,
             answers: 0,
             reads: 0,
+            outcomes: BTreeMap::new(),
         }
     }
 
@@ -91,6 +93,17 @@ impl Witness {
     /// How many grants operators ended.
     pub fn ousted_count(&self) -> u64 {
         self.ousted.len() as u64
+    }
+
+    /// Ended sessions whose keys are in quarantine, as far as the log was taken in.
+    pub fn quarantined(&self) -> Vec<SessionId> {
+        let (rows, _) = self.model.list_sessions(None, 1_000);
+        rows.into_iter().filter(|row| row.quarantined).map(|row| row.session).collect()
+    }
+
+    /// How often each command got each kind of answer in the log.
+    pub fn outcomes(&self) -> &BTreeMap<(&'static str, &'static str), u64> {
+        &self.outcomes
     }
 
     /// How many answers were compared.
@@ -130,6 +143,7 @@ impl Witness {
             .map_err(|e| Violation::new("R5", e.to_string()))?;
         let decoded = if command.is_empty() { None } else { Command::decode(command).ok() };
         decoded.iter().for_each(|command| self.values.on_command(command));
+        let kind = decoded.as_ref().map_or("nothing", kind_of_command);
         let subject = decoded.and_then(subject_of_command);
         for effect in effects {
             match effect {
@@ -137,6 +151,7 @@ impl Witness {
                     if let Reply::Granted { session, ticket, fence } = &reply {
                         self.on_grant(*session, *ticket, fence)?;
                     }
+                    *self.outcomes.entry((kind, kind_of_reply(&reply))).or_default() += 1;
                     if let Some(subject) = subject.clone() {
                         self.said.entry(subject).or_default().push((self.index, reply));
                     }
@@ -394,10 +409,80 @@ fn subject_of_command(command: Command) -> Option<Subject> {
         Command::Acquire { session, ticket, .. }
         | Command::Release { session, ticket }
         | Command::Cancel { session, ticket, .. }
+        | Command::Downgrade { session, ticket, .. }
+        | Command::Campaign { session, ticket, .. }
+        | Command::Proclaim { session, ticket, .. }
         | Command::Put { session, ticket, .. }
         | Command::Delete { session, ticket, .. } => Some(Subject::Claim(session, ticket)),
         Command::Operator { act, .. } => Some(Subject::Act(act.to_string())),
         Command::Sweep { .. } => None,
+    }
+}
+
+fn kind_of_command(command: &Command) -> &'static str {
+    match command {
+        Command::OpenSession { .. } => "open",
+        Command::EndSession { cause: Cause::Closed, .. } => "close",
+        Command::EndSession { .. } => "expire",
+        Command::Sweep { .. } => "sweep",
+        Command::Acquire { mode: Mode::Exclusive, .. } => "acquire",
+        Command::Acquire { mode: Mode::Shared, .. } => "acquire shared",
+        Command::Release { .. } => "release",
+        Command::Cancel { timeout: true, .. } => "time out",
+        Command::Cancel { .. } => "cancel",
+        Command::Downgrade { .. } => "downgrade",
+        Command::Campaign { .. } => "campaign",
+        Command::Proclaim { .. } => "proclaim",
+        Command::Put { .. } => "put",
+        Command::Delete { .. } => "delete",
+        Command::Operator { act, .. } => match act {
+            OperatorAct::ReportDead { .. } => "report dead",
+            OperatorAct::Evict { .. } => "evict",
+            OperatorAct::ForceRelease { .. } => "force release",
+            OperatorAct::Retire { .. } => "retire",
+        },
+    }
+}
+
+fn kind_of_reply(reply: &Reply) -> &'static str {
+    match reply {
+        Reply::Opened { .. } => "opened",
+        Reply::SessionClosed { .. } => "closed",
+        Reply::Granted { .. } => "granted",
+        Reply::Queued { .. } => "queued",
+        Reply::Denied { .. } => "denied",
+        Reply::Finished { outcome, .. } => match outcome {
+            Outcome::Unknown => "long finished",
+            Outcome::Released => "released",
+            Outcome::Cancelled => "cancelled",
+            Outcome::TimedOut => "timed out",
+            Outcome::Denied => "was denied",
+            Outcome::Refused => "was refused",
+            Outcome::Forced => "was forced",
+            Outcome::Downgraded => "was downgraded",
+            Outcome::Done => "done",
+        },
+        Reply::OperatorDone { .. } => "acted",
+        Reply::PutDone { .. } => "put",
+        Reply::Deleted { .. } => "deleted",
+        Reply::Refused(refusal) => match refusal {
+            Refusal::SessionEnded { .. } => "session ended",
+            Refusal::SessionFull { .. } => "session full",
+            Refusal::QuotaExceeded { .. } => "quota",
+            Refusal::ClassMismatch { .. } => "class",
+            Refusal::TicketMismatch { .. } => "mismatch",
+            Refusal::TicketFinished { .. } => "ticket finished",
+            Refusal::NotHeld { .. } => "not held",
+            Refusal::NotAtEpoch { .. } => "not at epoch",
+            Refusal::OwnedByOther { .. } => "owned by other",
+            Refusal::InUse => "in use",
+            Refusal::BadRequest { .. } => "bad request",
+            Refusal::NotLeader { .. }
+            | Refusal::Interrupted { .. }
+            | Refusal::Busy { .. }
+            | Refusal::NotAttached { .. } => "not apply's",
+        },
+        _ => "not apply's",
     }
 }
 
@@ -408,6 +493,9 @@ fn subject_of_request(request: &Request) -> Option<Subject> {
         Request::Acquire { session, ticket, .. }
         | Request::Release { session, ticket }
         | Request::Cancel { session, ticket }
+        | Request::Downgrade { session, ticket, .. }
+        | Request::Campaign { session, ticket, .. }
+        | Request::Proclaim { session, ticket, .. }
         | Request::Put { session, ticket, .. }
         | Request::Delete { session, ticket, .. } => Some(Subject::Claim(*session, *ticket)),
         Request::Operate { act, .. } => Some(Subject::Act(act.to_string())),

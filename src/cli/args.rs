@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use palisade_types::limits::PAGE_ROWS_MAX;
 
 /// Locks that carry a fence: a durable, replicated lock service.
@@ -216,8 +217,8 @@ pub(crate) struct ReportDeadArgs {
     /// Only this incarnation of it.
     #[arg(long, value_name = "TAG", conflicts_with = "session")]
     pub(crate) incarnation: Option<String>,
-    /// Only sessions opened up to this revision, as an earlier, interrupted report printed it
-    /// [default: the present one].
+    /// Only sessions opened up to this revision, as an interrupted report has printed it [default: the
+    /// present one, which is printed before anything is done].
     #[arg(long, value_name = "REVISION", conflicts_with = "session")]
     pub(crate) as_of: Option<u64>,
     /// How it is known, for the record.
@@ -256,6 +257,10 @@ pub(crate) struct ForceReleaseArgs {
 pub(crate) struct RetireArgs {
     /// The key.
     pub(crate) key: String,
+    /// The last epoch that `describe` shows: a record with a later one is spared [default: the one it
+    /// has now].
+    #[arg(long, value_name = "N")]
+    pub(crate) epoch: Option<u64>,
     /// Why, for the record.
     #[arg(long, value_name = "TEXT", default_value = "made by mistake")]
     pub(crate) reason: String,
@@ -279,6 +284,26 @@ pub(crate) struct SessionsArgs {
     pub(crate) paging: Paging,
 }
 
+/// The error with the usage of its verb as `--help` shows it. As it comes, it lists what was given, also by
+/// the environment, as if it were required.
+pub(crate) fn with_plain_usage(
+    mut error: clap::Error,
+    arguments: impl IntoIterator<Item = OsString>,
+) -> clap::Error {
+    if error.get(ContextKind::Usage).is_none() {
+        return error;
+    }
+    let mut tree = Cli::command();
+    tree.build();
+    let named = arguments.into_iter().skip(1).find(|argument| tree.find_subcommand(argument).is_some());
+    let verb = named.and_then(|name| tree.find_subcommand_mut(name));
+    if let Some(verb) = verb {
+        let usage = verb.render_usage();
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
+    }
+    error
+}
+
 /// Reads `30s`, `500ms`, `2m`, `1h`, or plain seconds with an optional fraction.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -297,7 +322,6 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn lock(args: &[&str]) -> Result<LockArgs, clap::Error> {
         let all = ["palisade", "lock"].iter().chain(args);
@@ -317,6 +341,14 @@ mod tests {
         for arg in Cli::command().get_arguments().filter(|a| a.is_global_set()) {
             assert!(arg.get_env().is_some_and(|e| e.to_string_lossy().starts_with("PALISADE_")), "{arg}");
         }
+    }
+
+    #[test]
+    fn a_usage_error_shows_only_what_the_verb_needs() {
+        let given = ["palisade", "--json", "--endpoints", "h:1", "retire", "--by", "me"].map(OsString::from);
+        let error = Cli::try_parse_from(&given).unwrap_err();
+        let text = with_plain_usage(error, given).to_string();
+        assert!(text.contains("Usage: palisade retire [OPTIONS] <KEY>\n"), "{text}");
     }
 
     #[test]

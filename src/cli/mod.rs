@@ -1,5 +1,6 @@
 //! The command line (DESIGN section 17): arguments, exit codes, and one module for each verb.
 
+mod advice;
 mod args;
 mod child;
 mod connect;
@@ -29,6 +30,7 @@ pub(crate) fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {
+            let e = args::with_plain_usage(e, std::env::args_os());
             // Where not even the help can be printed there is nobody to tell.
             let _ = e.print();
             return ExitCode::from(if e.use_stderr() { exit::USAGE } else { 0 });

@@ -1,5 +1,6 @@
 //! What the reading verbs print: lines for people, or JSON, one object a line.
 
+use std::borrow::Cow;
 use std::io::{self, BufWriter, Stdout, Write};
 
 use palisade_client::{
@@ -8,6 +9,7 @@ use palisade_client::{
 };
 use serde_json::{Value, json};
 
+use super::args::Global;
 use super::exit::{self, Failure};
 
 /// Stdout, buffered, with the choice of form.
@@ -38,6 +40,13 @@ impl Output {
     /// Sends everything on its way.
     pub(crate) fn flush(&mut self) -> Result<(), Failure> {
         self.out.flush().map_err(|e| write_failure(&e))
+    }
+}
+
+/// Tells people that a listing is empty, and not that it failed: on stderr, where no script looks.
+pub(crate) fn say_if_none(global: &Global, is_empty: bool) {
+    if is_empty && !global.json {
+        eprintln!("none");
     }
 }
 
@@ -224,8 +233,9 @@ pub(crate) fn session_text(row: &SessionRow) -> String {
 pub(crate) fn act_json(row: &OperatorRow) -> Value {
     let (session, key, epoch) = match &row.act {
         OperatorAct::ReportDead { session } | OperatorAct::Evict { session } => (Some(session), None, None),
-        OperatorAct::ForceRelease { key, epoch } => (None, Some(key), Some(epoch.0)),
-        OperatorAct::Retire { key } => (None, Some(key), None),
+        OperatorAct::ForceRelease { key, epoch } | OperatorAct::Retire { key, epoch } => {
+            (None, Some(key), Some(epoch.0))
+        }
     };
     json!({
         "action": row.revision.0,
@@ -239,10 +249,22 @@ pub(crate) fn act_json(row: &OperatorRow) -> Value {
     })
 }
 
-/// An operator's action for people.
+/// A name as it is, or in quotes where it could be mistaken for the words around it.
+fn word(name: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "@._:/-".contains(c);
+    if name.chars().all(plain) { Cow::Borrowed(name) } else { Cow::Owned(format!("{name:?}")) }
+}
+
+/// An operator's action for people. Only the reason is free text, and it ends the line.
 pub(crate) fn act_text(row: &OperatorRow) -> String {
     let OperatorRow { revision, act, by, reason, ago_ms } = row;
-    format!("action {revision}, {} ago: {act} by {by}: {reason}", span(*ago_ms))
+    let whom = match act {
+        OperatorAct::ReportDead { session } | OperatorAct::Evict { session } => session.to_string(),
+        OperatorAct::ForceRelease { key, epoch } | OperatorAct::Retire { key, epoch } => {
+            format!("{}@{epoch}", word(key))
+        }
+    };
+    format!("action {revision}, {} ago: {} {whom} by {}: {reason}", span(*ago_ms), act.verb(), word(by))
 }
 
 /// What a node says of itself, as an object.
@@ -262,6 +284,7 @@ pub(crate) fn status_json(endpoint: &str, s: &NodeStatus) -> Value {
         "keys": s.keys,
         "log_bytes": s.log_bytes,
         "boot": s.boot,
+        "recovering": s.is_recovering(),
     })
 }
 
@@ -270,7 +293,7 @@ pub(crate) fn status_text(endpoint: &str, s: &NodeStatus) -> String {
     let leader = s.leader.map_or("none".to_owned(), |l| format!("node {l}"));
     format!(
         "{endpoint:<22} node {}  {:<9} term {}  leader {leader}  log {} durable {} commit {} applied {}  \
-         sessions {}  keys {}  log {} MiB  boot {}",
+         sessions {}  keys {}  log {} MiB  boot {}{}",
         s.node,
         s.role,
         s.term,
@@ -281,7 +304,8 @@ pub(crate) fn status_text(endpoint: &str, s: &NodeStatus) -> String {
         s.sessions,
         s.keys,
         s.log_bytes >> 20,
-        s.boot
+        s.boot,
+        if s.is_recovering() { "  recovering: it is applying its log" } else { "" }
     )
 }
 
@@ -325,6 +349,54 @@ mod tests {
         assert_eq!(json["holder"], Value::Null);
         let text = description_text(&d, 41);
         assert!(text.contains("nobody") && text.contains("expired after 30300 ms of silence"), "{text}");
+    }
+
+    #[test]
+    fn the_line_of_an_act_reads_one_way_whatever_the_names() {
+        let row = |by: &str, key: &str, reason: &str| OperatorRow {
+            revision: LogIndex(9),
+            act: OperatorAct::Retire { key: Name::new(key).unwrap(), epoch: Epoch(3) },
+            by: Name::new(by).unwrap(),
+            reason: Name::new(reason).unwrap(),
+            ago_ms: 5,
+        };
+        let plain = act_text(&row("ops@host-1.x:9/a_b", "jobs/k@b", "a mistake: really"));
+        assert_eq!(plain, "action 9, 5 ms ago: retire jobs/k@b@3 by ops@host-1.x:9/a_b: a mistake: really");
+        let told = act_text(&row("ops: told by eve", "k", "x"));
+        assert_eq!(told, r#"action 9, 5 ms ago: retire k@3 by "ops: told by eve": x"#);
+        let quotes = act_text(&row(r#"a" by "b"#, "k by eve: x", "y"));
+        assert_eq!(quotes, r#"action 9, 5 ms ago: retire "k by eve: x"@3 by "a\" by \"b": y"#);
+    }
+
+    #[test]
+    fn a_node_that_applies_its_log_says_so() {
+        let mut status = NodeStatus {
+            node: palisade_types::NodeId(1),
+            role: "follower".to_owned(),
+            term: palisade_types::Term(4),
+            leader: None,
+            last: LogIndex(90_000),
+            durable: LogIndex(90_000),
+            commit: LogIndex(0),
+            applied: LogIndex(0),
+            sessions: 0,
+            keys: 0,
+            log_bytes: 1 << 20,
+            boot: 2,
+        };
+        let recovering = |s: &NodeStatus| {
+            let text = status_text("a:1", s).contains("recovering");
+            assert_eq!(status_json("a:1", s)["recovering"], text);
+            text
+        };
+        assert!(recovering(&status), "what is committed is not known yet");
+        status.commit = LogIndex(90_000);
+        status.applied = LogIndex(40_000);
+        assert!(recovering(&status), "far behind");
+        status.applied = LogIndex(89_999);
+        assert!(!recovering(&status));
+        (status.last, status.commit, status.applied) = (LogIndex(0), LogIndex(0), LogIndex(0));
+        assert!(!recovering(&status), "a new node has nothing to recover");
     }
 
     #[test]

@@ -105,7 +105,7 @@ pub(crate) async fn force_release(global: &Global, args: &ForceReleaseArgs) -> R
     let client = connect::client(global)?;
     let done = operator_of(&client, by)?.force_release(key, Epoch(*epoch), reason).await;
     if let Err(CallError::Refused(Refusal::NotHeld { .. })) = &done
-        && last_epoch(&client, key).await.is_ok_and(|last| last.is_none())
+        && has_no_record(&client, key).await
     {
         return Err(no_such_key(key));
     }
@@ -122,8 +122,14 @@ async fn last_epoch(client: &Client, key: &str) -> Result<Option<Epoch>, Failure
     Ok(description.class.map(|_| description.epoch))
 }
 
+/// Whether a key is known to have no record now.
+async fn has_no_record(client: &Client, key: &str) -> bool {
+    last_epoch(client, key).await.is_ok_and(|last| last.is_none())
+}
+
 fn no_such_key(key: &str) -> Failure {
-    let message = format!("there is no such key: {key} has no record; `palisade locks` lists those that have one");
+    let message =
+        format!("there is no such key: {key} has no record; `palisade locks` lists those that have one");
     Failure::new(exit::REFUSED, message)
 }
 
@@ -138,10 +144,8 @@ pub(crate) async fn retire(global: &Global, args: &RetireArgs) -> Result<u8, Fai
     };
     let done = operator.retire(key, epoch, reason).await;
     match &done {
-        Err(CallError::Refused(Refusal::NotAtEpoch { .. })) => {
-            if last_epoch(&client, key).await.is_ok_and(|last| last.is_none()) {
-                return Err(no_such_key(key));
-            }
+        Err(CallError::Refused(Refusal::NotAtEpoch { .. })) if has_no_record(&client, key).await => {
+            return Err(no_such_key(key));
         }
         // It may have been done.
         Err(error) if !error.is_final() => {
@@ -172,5 +176,21 @@ pub(crate) async fn acts(global: &Global, args: &ActsArgs) -> Result<u8, Failure
                 return Ok(0);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_that_fails_says_how_to_repeat_it_unless_nothing_was_begun() {
+        let waited = std::time::Duration::from_secs(10);
+        let outage = CallError::Unavailable { waited, last: "refused".to_owned() };
+        let text = halfway(&outage, LogIndex(42), 7);
+        assert!(text.contains("7 sessions") && text.ends_with("repeat the report with --as-of 42"), "{text}");
+        let beyond = CallError::Beyond { asked: LogIndex(42), end: LogIndex(9) };
+        let text = halfway(&beyond, LogIndex(42), 0);
+        assert!(text.contains("nobody was reported") && !text.contains("repeat"), "{text}");
     }
 }

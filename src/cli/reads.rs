@@ -130,9 +130,7 @@ pub(crate) async fn status(global: &Global) -> Result<u8, Failure> {
     }
     out.flush()?;
     match reached {
-        0 => {
-            Err(Failure::new(exit::UNAVAILABLE, format!("no endpoint answers; {}", advice::NO_CLUSTER)))
-        }
+        0 => Err(Failure::new(exit::UNAVAILABLE, format!("no endpoint answers; {}", advice::NO_CLUSTER))),
         _ => Ok(0),
     }
 }

@@ -5,7 +5,7 @@ mod kit;
 
 use std::time::Duration;
 
-use kit::{HELD, Order, PRESENT, SESSION, Server, STUBBORN, holder, worker};
+use kit::{HELD, Order, PRESENT, SESSION, STUBBORN, Server, holder, worker};
 use palisade_client::{AcquireError, CallError, Cause, Client, ClientConfig, LogIndex, LostReason};
 use palisade_types::{OperatorAct, Outcome, Refusal, Ticket};
 use palisade_wire::{Push, Request};

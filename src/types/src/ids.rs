@@ -172,7 +172,8 @@ mod tests {
     fn a_session_id_is_digits_a_dash_and_digits() {
         let id = SessionId { shard: ShardId(3), opened: LogIndex(17) };
         assert_eq!(id.to_string().parse(), Ok(id));
-        for bad in ["0-+1", "+0-1", "0--1", "-0-1", "0-", "-1", "0", "", "0- 1", "0-1 ", "0x1-1", "0-\u{661}"] {
+        for bad in ["0-+1", "+0-1", "0--1", "-0-1", "0-", "-1", "0", "", "0- 1", "0-1 ", "0x1-1", "0-\u{661}"]
+        {
             assert_eq!(bad.parse::<SessionId>(), Err(SessionIdError), "{bad:?}");
         }
         assert!("4294967296-1".parse::<SessionId>().is_err(), "no shard has this number");

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use palisade_types::limits::PAGE_ROWS_MAX;
 
 /// Locks that carry a fence: a durable, replicated lock service.
@@ -52,6 +53,8 @@ pub(crate) enum Verb {
     Serve(ServeArgs),
     /// Hold a lock while a command runs.
     Lock(LockArgs),
+    /// Campaign in an election, and lead while this process, or a command, runs.
+    Elect(ElectArgs),
     /// Give an ephemeral key a value, for as long as this process, or a command, runs.
     Put(PutArgs),
     /// Print the value of an ephemeral key; status 1 when there is none.
@@ -139,9 +142,15 @@ pub(crate) struct ServeArgs {
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("waiting").args(["no_wait", "wait"]))]
 pub(crate) struct LockArgs {
-    /// An exclusive lock: what there is, and the default.
+    /// An exclusive lock: the default.
     #[arg(short = 'x', short_alias = 'e', long)]
     pub(crate) exclusive: bool,
+    /// A shared lock: it excludes only those who want the key alone.
+    #[arg(short = 's', long, conflicts_with = "exclusive")]
+    pub(crate) shared: bool,
+    /// Should we fall silent, keep the key closed until our death is reported or the grant is released by force.
+    #[arg(long)]
+    pub(crate) quarantine: bool,
     /// Do not wait: fail at once when somebody holds the key.
     #[arg(short = 'n', long = "no-wait", visible_alias = "nonblock")]
     pub(crate) no_wait: bool,
@@ -172,6 +181,36 @@ pub(crate) struct LockArgs {
     /// The key.
     pub(crate) key: String,
     /// The command with its arguments, run directly and without a shell.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ElectArgs {
+    /// What observers are shown while we lead: at most 16 KiB.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) value: OsString,
+    /// Do not wait: fail at once when somebody leads.
+    #[arg(short = 'n', long = "no-wait", visible_alias = "nonblock")]
+    pub(crate) no_wait: bool,
+    /// Wait at most so long (seconds, or with a unit as in 500ms).
+    #[arg(short = 'w', long = "wait", value_name = "SECS", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
+    /// The exit status when we do not lead.
+    #[arg(short = 'E', long = "conflict-exit-code", value_name = "CODE", default_value_t = 1)]
+    pub(crate) conflict_code: u8,
+    /// The session's time to live: 500ms to 1h. So long, and a little more, a killed leader is followed by nobody.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    pub(crate) ttl: Duration,
+    /// Who we are, for others to read [default: HOST:PID].
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) owner: Option<String>,
+    /// When the leadership is lost the command gets SIGTERM, and SIGKILL so much later, or sooner where the lease ends sooner.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    pub(crate) kill_after: Duration,
+    /// The election.
+    pub(crate) name: String,
+    /// A command to run while we lead, with its arguments; without one, until signalled.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
@@ -273,8 +312,8 @@ pub(crate) struct ReportDeadArgs {
     /// Only this incarnation of it.
     #[arg(long, value_name = "TAG", conflicts_with = "session")]
     pub(crate) incarnation: Option<String>,
-    /// Only sessions opened up to this revision, as an earlier, interrupted report printed it
-    /// [default: the present one].
+    /// Only sessions opened up to this revision, as an interrupted report has printed it [default: the
+    /// present one, which is printed before anything is done].
     #[arg(long, value_name = "REVISION", conflicts_with = "session")]
     pub(crate) as_of: Option<u64>,
     /// How it is known, for the record.
@@ -313,6 +352,10 @@ pub(crate) struct ForceReleaseArgs {
 pub(crate) struct RetireArgs {
     /// The key.
     pub(crate) key: String,
+    /// The last epoch that `describe` shows: a record with a later one is spared [default: the one it
+    /// has now].
+    #[arg(long, value_name = "N")]
+    pub(crate) epoch: Option<u64>,
     /// Why, for the record.
     #[arg(long, value_name = "TEXT", default_value = "made by mistake")]
     pub(crate) reason: String,
@@ -340,6 +383,26 @@ pub(crate) struct SessionsArgs {
     pub(crate) how: How,
 }
 
+/// The error with the usage of its verb as `--help` shows it. As it comes, it lists what was given, also by
+/// the environment, as if it were required.
+pub(crate) fn with_plain_usage(
+    mut error: clap::Error,
+    arguments: impl IntoIterator<Item = OsString>,
+) -> clap::Error {
+    if error.get(ContextKind::Usage).is_none() {
+        return error;
+    }
+    let mut tree = Cli::command();
+    tree.build();
+    let named = arguments.into_iter().skip(1).find(|argument| tree.find_subcommand(argument).is_some());
+    let verb = named.and_then(|name| tree.find_subcommand_mut(name));
+    if let Some(verb) = verb {
+        let usage = verb.render_usage();
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
+    }
+    error
+}
+
 /// Reads `30s`, `500ms`, `2m`, `1h`, or plain seconds with an optional fraction.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -358,7 +421,6 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn lock(args: &[&str]) -> Result<LockArgs, clap::Error> {
         let all = ["palisade", "lock"].iter().chain(args);
@@ -378,6 +440,14 @@ mod tests {
         for arg in Cli::command().get_arguments().filter(|a| a.is_global_set()) {
             assert!(arg.get_env().is_some_and(|e| e.to_string_lossy().starts_with("PALISADE_")), "{arg}");
         }
+    }
+
+    #[test]
+    fn a_usage_error_shows_only_what_the_verb_needs() {
+        let given = ["palisade", "--json", "--endpoints", "h:1", "retire", "--by", "me"].map(OsString::from);
+        let error = Cli::try_parse_from(&given).unwrap_err();
+        let text = with_plain_usage(error, given).to_string();
+        assert!(text.contains("Usage: palisade retire [OPTIONS] <KEY>\n"), "{text}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use palisade_client::{CallError, Client, ClientConfig, ClusterId, ConnectError, Refusal};
 use tracing_subscriber::EnvFilter;
 
+use super::advice;
 use super::args::Global;
 use super::exit::{self, Failure};
 
@@ -63,20 +64,25 @@ pub(crate) fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The exit code for a failed call.
+/// The failure that a failed call is, with what to do next.
 pub(crate) fn failure(error: &CallError) -> Failure {
-    let code = match error {
-        CallError::Name { .. } => exit::USAGE,
+    Failure::new(code(error), advice::text(error))
+}
+
+/// The exit code for a failed call.
+pub(crate) fn code(error: &CallError) -> u8 {
+    match error {
+        CallError::Name { .. } | CallError::Beyond { .. } => exit::USAGE,
         CallError::Refused(Refusal::ClassMismatch { .. } | Refusal::BadRequest { .. }) => exit::USAGE,
         CallError::Refused(
             Refusal::NotHeld { .. }
             | Refusal::InUse
             | Refusal::OwnedByOther { .. }
+            | Refusal::NotAtEpoch { .. }
             | Refusal::SessionEnded { .. },
         ) => exit::REFUSED,
         CallError::Refused(refusal) if refusal.is_final() => exit::SOFTWARE,
         CallError::Stopped => exit::SOFTWARE,
         _ => exit::UNAVAILABLE,
-    };
-    Failure::new(code, error.to_string())
+    }
 }

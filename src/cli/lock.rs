@@ -2,21 +2,22 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use palisade::clock;
-use palisade_client::{AcquireError, CallError, Guard, LostReason, Session};
+use palisade_client::{AcquireError, CallError, Client, Guard, HolderInfo, LostReason, Queued, Session};
 use palisade_types::limits::{TTL_MAX, TTL_MIN};
 use palisade_types::{Time, name};
 use rustix::process::Signal;
 use serde_json::json;
 
+use super::advice;
 use super::args::{Global, LockArgs};
 use super::child::{Change, Job};
 use super::connect;
 use super::exit::{self, Failure};
+use super::output::holder_text;
 use super::signals::{Caught, SignalNumber, Signals};
 
 /// How long release and close may take at the end; what they do not reach ends with the session.
@@ -39,11 +40,14 @@ pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> 
         Ok(opened) => opened.map_err(|e| connect::failure(&e))?,
         Err(code) => return Ok(code),
     };
-    let acquired = unless_ended(acquire(&session, &args, global.timeout, began), &mut signals).await?;
+    let queued = LastHolder::default();
+    let acquiring = acquire(&session, &args, global.timeout, began, &queued);
+    let acquired = unless_ended(acquiring, &mut signals).await?;
     let end = match acquired {
         Err(code) => Ok(code),
         Ok(Err(NotHeld::Conflict(why))) => {
-            Err(Failure::new(args.conflict_code, format!("{}: {why}", args.key)))
+            let holder = who_holds(global, &client, &args.key, &why, &queued).await;
+            Err(Failure::new(args.conflict_code, format!("{}: {why}{holder}", args.key)))
         }
         // Out of reach: nobody would confirm the close either. The session expires.
         Ok(Err(NotHeld::Failed(failure))) if failure.code == exit::UNAVAILABLE => return Err(failure),
@@ -144,10 +148,48 @@ fn stop_here() {
 }
 
 /// Why the lock is not held.
-enum NotHeld {
+pub(super) enum NotHeld {
     /// Somebody else holds it: the status of `-E`.
     Conflict(AcquireError),
     Failed(Failure),
+}
+
+/// Who was last said to hold the key that we stand in the queue for.
+#[derive(Clone, Default)]
+pub(super) struct LastHolder(Arc<Mutex<Option<HolderInfo>>>);
+
+impl LastHolder {
+    pub(super) fn note(&self, queued: Queued) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(queued.holder);
+    }
+
+    fn get(&self) -> Option<HolderInfo> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Who has what we did not get, where the refusal does not say: asked for within a bounded time, or else
+/// as it was when we joined the queue.
+pub(super) async fn who_holds(
+    global: &Global,
+    client: &Client,
+    key: &str,
+    why: &AcquireError,
+    queued: &LastHolder,
+) -> String {
+    if !matches!(why, AcquireError::TimedOut | AcquireError::Held { holder: None, .. }) {
+        return String::new();
+    }
+    let asked = tokio::time::timeout(GOODBYE.min(global.timeout), client.describe(key)).await;
+    if let Ok(Ok(answer)) = asked
+        && let Some(holder) = answer.value.holders.first()
+    {
+        return format!("; held by {}", holder_text(holder));
+    }
+    match queued.get() {
+        Some(holder) => format!("; it was held by {} when the wait began", holder_text(&holder)),
+        None => String::new(),
+    }
 }
 
 /// Acquires. The first answer must come within `usable` of the beginning; a wait in the queue is as
@@ -157,36 +199,51 @@ async fn acquire(
     args: &LockArgs,
     usable: Duration,
     began: Time,
+    queued: &LastHolder,
 ) -> Result<Guard, NotHeld> {
-    let answered = Arc::new(AtomicBool::new(false));
-    let note = answered.clone();
-    let on_queued = move |_| note.store(true, Ordering::Relaxed);
+    let note = queued.clone();
+    let on_queued = move |now| note.note(now);
     let wait = if args.no_wait { Some(Duration::ZERO) } else { args.wait };
+    // Two types by design: what is given to one must be given to the other.
+    macro_rules! asked {
+        ($request:expr) => {{
+            let mut request = $request.on_queued(on_queued);
+            if args.shared {
+                request = request.shared();
+            }
+            if args.quarantine {
+                request = request.quarantine();
+            }
+            match wait {
+                Some(time) => request.wait(time).acquire().await,
+                None => request.acquire().await,
+            }
+        }};
+    }
     let acquiring = async {
         match &args.resource {
-            Some(resource) => {
-                let request = session.fenced(&args.key, resource).on_queued(on_queued);
-                match wait {
-                    Some(time) => request.wait(time).acquire().await,
-                    None => request.acquire().await,
-                }
-            }
-            None => {
-                let request = session.advisory(&args.key).on_queued(on_queued);
-                match wait {
-                    Some(time) => request.wait(time).acquire().await,
-                    None => request.acquire().await,
-                }
-            }
+            Some(resource) => asked!(session.fenced(&args.key, resource)),
+            None => asked!(session.advisory(&args.key)),
         }
     };
+    patient(acquiring, usable, began, queued).await
+}
+
+/// Awaits an acquire or a campaign: its first answer must come within `usable` of the beginning.
+pub(super) async fn patient<T>(
+    acquiring: impl Future<Output = Result<T, AcquireError>>,
+    usable: Duration,
+    began: Time,
+    queued: &LastHolder,
+) -> Result<T, NotHeld> {
     let mut acquiring = std::pin::pin!(acquiring);
     let end =
         match tokio::time::timeout(usable.saturating_sub(clock::now().since(began)), &mut acquiring).await {
             Ok(end) => end,
-            Err(_) if answered.load(Ordering::Relaxed) => acquiring.await,
+            Err(_) if queued.get().is_some() => acquiring.await,
             Err(_) => {
-                let message = format!("no usable cluster within {} s", usable.as_secs_f64());
+                let seconds = usable.as_secs_f64();
+                let message = format!("no usable cluster within {seconds} s; {}", advice::NO_CLUSTER);
                 return Err(NotHeld::Failed(Failure::new(exit::UNAVAILABLE, message)));
             }
         };
@@ -206,11 +263,12 @@ pub(super) async fn farewell(global: &Global, what: &str, work: impl Future<Outp
 }
 
 /// What `--hold` says.
-fn grant_json(guard: &Guard) -> String {
+pub(super) fn grant_json(guard: &Guard) -> String {
     let fence = guard.fence();
     let line = json!({
         "key": fence.key().as_str(),
         "class": guard.class().to_string(),
+        "mode": guard.mode().to_string(),
         "epoch": fence.epoch().0,
         "barrier": fence.barrier().0,
         "fence": fence.to_string(),
@@ -239,7 +297,7 @@ pub(super) async fn hold(kept: &impl Kept, line: &str, signals: &mut Signals) ->
 }
 
 /// What a command under a lock finds in its environment.
-fn environment(guard: &Guard) -> [(&'static str, String); 5] {
+pub(super) fn environment(guard: &Guard) -> [(&'static str, String); 5] {
     let fence = guard.fence();
     [
         ("PALISADE_KEY", fence.key().to_string()),

@@ -1,11 +1,13 @@
 //! The command line (DESIGN section 17): arguments, exit codes, and one module for each verb.
 
+mod advice;
 mod args;
 mod child;
 mod connect;
 mod dev;
 mod dev_dir;
 mod doctor;
+mod elect;
 mod exit;
 mod lock;
 mod node;
@@ -30,6 +32,7 @@ pub(crate) fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {
+            let e = args::with_plain_usage(e, std::env::args_os());
             // Where not even the help can be printed there is nobody to tell.
             let _ = e.print();
             return ExitCode::from(if e.use_stderr() { exit::USAGE } else { 0 });
@@ -62,6 +65,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
                 match verb {
                     Verb::Dev(args) => dev::run(args).await,
                     Verb::Lock(args) => lock::run(&global, args).await,
+                    Verb::Elect(args) => elect::run(&global, args).await,
                     Verb::Put(args) => put::run(&global, args).await,
                     Verb::Get(args) => reads::get(&global, &args).await,
                     Verb::Ls(args) => reads::ls(&global, &args).await,

@@ -1,20 +1,25 @@
 //! The verbs that act on sessions and keys of others: `report-dead`, `evict`, `force-release`, `retire`,
 //! and `acts`, the record of what was done.
 
-use palisade_client::{CallError, Epoch, LogIndex, Operator, SessionId};
+use palisade_client::{CallError, Client, Epoch, LogIndex, Operator, Refusal, SessionId};
 use serde_json::json;
 
+use super::advice;
 use super::args::{ActsArgs, By, EvictArgs, ForceReleaseArgs, Global, ReportDeadArgs, RetireArgs};
 use super::connect;
-use super::exit::Failure;
+use super::exit::{self, Failure};
 use super::output::{self, Output};
 use super::reads;
 
 const PAGE_ROWS: u32 = 1_000;
 
 fn operator(global: &Global, by: &By) -> Result<Operator, Failure> {
+    operator_of(&connect::client(global)?, by)
+}
+
+fn operator_of(client: &Client, by: &By) -> Result<Operator, Failure> {
     let by = by.by.clone().unwrap_or_else(default_by);
-    connect::client(global)?.operator(&by).map_err(|e| connect::failure(&e))
+    client.operator(&by).map_err(|e| connect::failure(&e))
 }
 
 fn default_by() -> String {
@@ -44,21 +49,48 @@ pub(crate) async fn report_dead(global: &Global, args: &ReportDeadArgs) -> Resul
         let done = operator.report_dead(session, &args.evidence).await;
         return say_done(global, done, &format!("session {session} is ended"));
     }
+    report_owner(global, &operator, args).await
+}
+
+/// Fixes which sessions are meant, says so, and only then acts: whatever happens, whoever reads this can
+/// repeat the report without meeting a successor.
+async fn report_owner(global: &Global, operator: &Operator, args: &ReportDeadArgs) -> Result<u8, Failure> {
     let (owner, incarnation) = (args.owner.as_deref().unwrap_or_default(), args.incarnation.as_deref());
-    let as_of = args.as_of.map(LogIndex);
+    let as_of = match args.as_of {
+        Some(revision) => LogIndex(revision),
+        None => operator.as_of().await.map_err(|e| connect::failure(&e))?,
+    };
+    eprintln!("palisade: reporting as of revision {as_of}; to repeat this report, add --as-of {as_of}");
     let report = operator.report_owner_dead(owner, incarnation, as_of, &args.evidence).await;
-    let report = report.map_err(|e| connect::failure(&e))?;
-    let mut out = Output::new(global.json);
-    for session in &report.ended {
+    let (ended, failed) = match report {
+        Ok(report) => (report.ended, None),
+        Err(failed) => (failed.ended, Some(failed.error)),
+    };
+    let (count, mut out) = (ended.len(), Output::new(global.json));
+    for session in &ended {
         out.line(|| json!({ "ended": session.to_string() }), || format!("session {session} is ended"))?;
     }
-    let (count, as_of) = (report.ended.len(), report.as_of.0);
-    out.line(
-        || json!({ "sessions": count, "as_of": as_of }),
-        || format!("{count} sessions ended; to repeat this report, add --as-of {as_of}"),
-    )?;
+    if failed.is_none() {
+        out.line(
+            || json!({ "sessions": count, "as_of": as_of.0 }),
+            || format!("{count} sessions ended; to repeat this report, add --as-of {as_of}"),
+        )?;
+    }
     out.flush()?;
-    Ok(0)
+    match failed {
+        None => Ok(0),
+        Some(error) => Err(Failure::new(connect::code(&error), halfway(&error, as_of, count))),
+    }
+}
+
+/// Why a report failed, how far it came, and how it is repeated.
+fn halfway(error: &CallError, as_of: LogIndex, ended: usize) -> String {
+    let why = advice::text(error);
+    match error {
+        CallError::Beyond { .. } => format!("--as-of: {why}; nobody was reported"),
+        CallError::Name { .. } => why,
+        _ => format!("{why}. {ended} sessions are known to be ended; repeat the report with --as-of {as_of}"),
+    }
 }
 
 /// Ends a session.
@@ -71,7 +103,13 @@ pub(crate) async fn evict(global: &Global, args: &EvictArgs) -> Result<u8, Failu
 /// Takes a key from a grant.
 pub(crate) async fn force_release(global: &Global, args: &ForceReleaseArgs) -> Result<u8, Failure> {
     let ForceReleaseArgs { key, epoch, reason, by } = args;
-    let done = operator(global, by)?.force_release(key, Epoch(*epoch), reason).await;
+    let client = connect::client(global)?;
+    let done = operator_of(&client, by)?.force_release(key, Epoch(*epoch), reason).await;
+    if let Err(CallError::Refused(Refusal::NotHeld { .. })) = &done
+        && has_no_record(&client, key).await
+    {
+        return Err(no_such_key(key));
+    }
     let what = format!(
         "{key} is released from epoch {epoch}; its holder is told as soon as it can be reached, and only the \
          fence stops what it has under way"
@@ -79,17 +117,52 @@ pub(crate) async fn force_release(global: &Global, args: &ForceReleaseArgs) -> R
     say_done(global, done, &what)
 }
 
-/// Forgets an idle key.
+/// The last epoch of a key's record; none without one.
+async fn last_epoch(client: &Client, key: &str) -> Result<Option<Epoch>, Failure> {
+    let description = client.describe(key).await.map_err(|e| connect::failure(&e))?.value;
+    Ok(description.class.map(|_| description.epoch))
+}
+
+/// Whether a key is known to have no record now.
+async fn has_no_record(client: &Client, key: &str) -> bool {
+    last_epoch(client, key).await.is_ok_and(|last| last.is_none())
+}
+
+fn no_such_key(key: &str) -> Failure {
+    let message =
+        format!("there is no such key: {key} has no record; `palisade locks` lists those that have one");
+    Failure::new(exit::REFUSED, message)
+}
+
+/// Forgets an idle key: the record it has when this begins, and no later one.
 pub(crate) async fn retire(global: &Global, args: &RetireArgs) -> Result<u8, Failure> {
-    let done = operator(global, &args.by)?.retire(&args.key, &args.reason).await;
-    say_done(global, done, &format!("{} has no record any more", args.key))
+    let RetireArgs { key, epoch, reason, by } = args;
+    let client = connect::client(global)?;
+    let operator = operator_of(&client, by)?;
+    let epoch = match epoch {
+        Some(epoch) => Epoch(*epoch),
+        None => last_epoch(&client, key).await?.ok_or_else(|| no_such_key(key))?,
+    };
+    let done = operator.retire(key, epoch, reason).await;
+    match &done {
+        Err(CallError::Refused(Refusal::NotAtEpoch { .. })) if has_no_record(&client, key).await => {
+            return Err(no_such_key(key));
+        }
+        // It may have been done.
+        Err(error) if !error.is_final() => {
+            let message = format!("{}. To repeat it, add --epoch {epoch}", advice::text(error));
+            return Err(Failure::new(connect::code(error), message));
+        }
+        _ => {}
+    }
+    say_done(global, done, &format!("{key} has no record any more; the last epoch was {epoch}"))
 }
 
 /// What operators did.
 pub(crate) async fn acts(global: &Global, args: &ActsArgs) -> Result<u8, Failure> {
     let client = connect::client(global)?;
     let mut out = Output::new(global.json);
-    let (mut after, mut said) = (LogIndex(args.after), None);
+    let (mut after, mut shown, mut said) = (LogIndex(args.after), 0, None);
     loop {
         let page = match args.how.stale {
             true => client.read_stale().operator_acts(after, PAGE_ROWS).await,
@@ -97,13 +170,33 @@ pub(crate) async fn acts(global: &Global, args: &ActsArgs) -> Result<u8, Failure
         };
         let page = page.map_err(|e| connect::failure(&e))?;
         reads::say_stale(&mut out, page.read, &mut said)?;
+        shown += page.rows.len();
         for row in &page.rows {
             out.line(|| output::act_json(row), || output::act_text(row))?;
         }
         out.flush()?;
         match page.rows.last() {
             Some(last) if page.more => after = last.revision,
-            _ => return Ok(0),
+            _ => {
+                output::say_if_none(global, shown == 0);
+                return Ok(0);
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_that_fails_says_how_to_repeat_it_unless_nothing_was_begun() {
+        let waited = std::time::Duration::from_secs(10);
+        let outage = CallError::Unavailable { waited, last: "refused".to_owned() };
+        let text = halfway(&outage, LogIndex(42), 7);
+        assert!(text.contains("7 sessions") && text.ends_with("repeat the report with --as-of 42"), "{text}");
+        let beyond = CallError::Beyond { asked: LogIndex(42), end: LogIndex(9) };
+        let text = halfway(&beyond, LogIndex(42), 0);
+        assert!(text.contains("nobody was reported") && !text.contains("repeat"), "{text}");
     }
 }

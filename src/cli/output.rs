@@ -1,13 +1,15 @@
 //! What the reading verbs print: lines for people, or JSON, one object a line.
 
+use std::borrow::Cow;
 use std::io::{self, BufWriter, Stdout, Write};
 
 use palisade_client::{
-    Cause, Consistency, Description, HolderInfo, LockRow, NodeStatus, OperatorAct, OperatorRow, ReadMark,
-    SessionRow, Transition, TransitionKind, ValueRow, WaiterInfo,
+    Cause, Consistency, Description, HolderInfo, LockRow, Mode, NodeStatus, OperatorAct, OperatorRow,
+    ReadMark, SessionRow, Standing, Transition, TransitionKind, ValueRow, WaiterInfo,
 };
 use serde_json::{Value, json};
 
+use super::args::Global;
 use super::exit::{self, Failure};
 
 /// Stdout, buffered, with the choice of form.
@@ -49,6 +51,13 @@ impl Output {
     }
 }
 
+/// Tells people that a listing is empty, and not that it failed: on stderr, where no script looks.
+pub(crate) fn say_if_none(global: &Global, is_empty: bool) {
+    if is_empty && !global.json {
+        eprintln!("none");
+    }
+}
+
 fn write_failure(e: &io::Error) -> Failure {
     let code = if e.kind() == io::ErrorKind::BrokenPipe { exit::of_signal(libc::SIGPIPE) } else { exit::OS };
     Failure::new(code, format!("cannot write to stdout: {e}"))
@@ -68,21 +77,35 @@ fn holder_json(h: &HolderInfo) -> Value {
     json!({
         "session": h.session.to_string(),
         "owner": h.owner.as_deref(),
+        "incarnation": h.incarnation.as_deref(),
         "epoch": h.epoch.0,
+        "mode": h.mode.to_string(),
         "held_ms": h.held_ms,
-        "ending": h.ending,
+        "standing": h.standing.to_string(),
     })
 }
 
 /// A holder in a line for people.
 pub(crate) fn holder_text(h: &HolderInfo) -> String {
     let owner = h.owner.as_deref().map(|o| format!("{o}, ")).unwrap_or_default();
-    let ending = if h.ending { ", its session has ended" } else { "" };
-    format!("{owner}session {}, epoch {}, for {}{ending}", h.session, h.epoch, span(h.held_ms))
+    let shared = if h.mode == Mode::Shared { ", shared" } else { "" };
+    let standing = match h.standing {
+        Standing::Live => "",
+        Standing::Ending => ", its session has ended",
+        Standing::Quarantined => {
+            ", in quarantine: its session has ended, and nobody gets the key until it is reported dead"
+        }
+    };
+    format!("{owner}session {}, epoch {}{shared}, for {}{standing}", h.session, h.epoch, span(h.held_ms))
 }
 
 fn waiter_json(w: &WaiterInfo) -> Value {
-    json!({ "session": w.session.to_string(), "owner": w.owner.as_deref(), "waited_ms": w.waited_ms })
+    json!({
+        "session": w.session.to_string(),
+        "owner": w.owner.as_deref(),
+        "mode": w.mode.to_string(),
+        "waited_ms": w.waited_ms,
+    })
 }
 
 fn cause_name(cause: &Cause) -> &'static str {
@@ -101,6 +124,7 @@ fn transition_json(t: &Transition) -> Value {
         TransitionKind::Released => ("released", None),
         TransitionKind::SessionEnded(cause) => ("session-ended", Some(cause)),
         TransitionKind::Forced => ("forced", None),
+        TransitionKind::Downgraded => ("downgraded", None),
     };
     let action = match cause {
         Some(Cause::ReportedDead { action } | Cause::Evicted { action }) => Some(action.0),
@@ -129,6 +153,7 @@ fn transition_text(t: &Transition) -> String {
         TransitionKind::Released => "released".to_owned(),
         TransitionKind::SessionEnded(cause) => format!("session ended ({cause})"),
         TransitionKind::Forced => format!("released by an operator (action {})", t.revision),
+        TransitionKind::Downgraded => "turned into a shared one".to_owned(),
     };
     format!(
         "  {} ago: epoch {} {what}, session {}, revision {}",
@@ -162,7 +187,10 @@ pub(crate) fn description_json(d: &Description, read: ReadMark) -> Value {
         "class": d.class.map(|c| c.to_string()),
         "resource": d.resource.as_deref(),
         "epoch": d.epoch.0,
-        "holder": d.holder.as_ref().map(holder_json),
+        "holding": d.holding,
+        "holders": d.holders.iter().map(holder_json).collect::<Vec<_>>(),
+        "value": d.value.as_deref().and_then(|value| std::str::from_utf8(value).ok()),
+        "hex": d.value.as_deref().and_then(hex_unless_text),
         "waiting": d.waiting,
         "waiters": d.waiters.iter().map(waiter_json).collect::<Vec<_>>(),
         "transitions": d.transitions.iter().map(transition_json).collect::<Vec<_>>(),
@@ -182,11 +210,27 @@ pub(crate) fn description_text(d: &Description, read: ReadMark) -> String {
         lines.push(format!("resource  {resource}"));
     }
     lines.push(format!("epoch     {}", d.epoch));
-    lines.push(format!("holder    {}", d.holder.as_ref().map_or("nobody".to_owned(), holder_text)));
+    match &d.holders[..] {
+        [] => lines.push("holder    nobody".to_owned()),
+        [holder] => lines.push(format!("holder    {}", holder_text(holder))),
+        several => {
+            lines.push(format!("holders   {}", d.holding));
+            lines.extend(several.iter().map(|h| format!("  {}", holder_text(h))));
+        }
+    }
+    if let Some(value) = &d.value {
+        lines.push(format!("value     {}", bytes_text(value)));
+    }
     lines.push(format!("waiting   {}", d.waiting));
     for (place, w) in d.waiters.iter().enumerate() {
         let owner = w.owner.as_deref().map(|o| format!("{o}, ")).unwrap_or_default();
-        lines.push(format!("  {}. {owner}session {}, for {}", place + 1, w.session, span(w.waited_ms)));
+        let shared = if w.mode == Mode::Shared { ", shared" } else { "" };
+        lines.push(format!(
+            "  {}. {owner}session {}{shared}, for {}",
+            place + 1,
+            w.session,
+            span(w.waited_ms)
+        ));
     }
     if !d.transitions.is_empty() {
         lines.push("last transitions, newest first".to_owned());
@@ -202,6 +246,7 @@ pub(crate) fn lock_json(row: &LockRow) -> Value {
         "key": row.key.as_str(),
         "class": row.class.to_string(),
         "epoch": row.epoch.0,
+        "holding": row.holding,
         "holder": row.holder.as_ref().map(holder_json),
         "waiting": row.waiting,
     })
@@ -209,7 +254,11 @@ pub(crate) fn lock_json(row: &LockRow) -> Value {
 
 /// A key of a listing for people.
 pub(crate) fn lock_text(row: &LockRow) -> String {
-    let holder = row.holder.as_ref().map_or("free".to_owned(), |h| format!("held by {}", holder_text(h)));
+    let holder = match &row.holder {
+        None => "free".to_owned(),
+        Some(h) if row.holding > 1 => format!("held by {}, first {}", row.holding, holder_text(h)),
+        Some(h) => format!("held by {}", holder_text(h)),
+    };
     format!(
         "{:<32} {:<8} epoch {:<8} waiting {:<4} {holder}",
         row.key.as_str(),
@@ -229,31 +278,48 @@ pub(crate) fn session_json(row: &SessionRow) -> Value {
         "held": row.held,
         "waiting": row.waiting,
         "values": row.values,
+        "quarantined": row.quarantined,
     })
 }
 
 /// A session of a listing for people.
 pub(crate) fn session_text(row: &SessionRow) -> String {
+    let ttl = match row.quarantined {
+        true => "ended, its keys in quarantine:".to_owned(),
+        false => format!("ttl {:<10}", span(u64::from(row.ttl_ms))),
+    };
     let owner = row.owner.as_deref().unwrap_or("-");
     let incarnation = row.incarnation.as_deref().map(|i| format!(" ({i})")).unwrap_or_default();
     format!(
-        "{:<14} ttl {:<10} holds {:<5} waits for {:<5} has put {:<5} {owner}{incarnation}",
+        "{:<14} {ttl} holds {:<5} waits for {:<5} has put {:<5} {owner}{incarnation}",
         row.session.to_string(),
-        span(u64::from(row.ttl_ms)),
         row.held,
         row.waiting,
         row.values
     )
 }
 
+/// Bytes that are no text, in hexadecimal.
+fn hex_unless_text(bytes: &[u8]) -> Option<String> {
+    let is_text = std::str::from_utf8(bytes).is_ok();
+    (!is_text).then(|| bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Bytes in a line for people: what is no text of a line is escaped.
+fn bytes_text(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.escape_debug().to_string(),
+        Err(_) => bytes.escape_ascii().to_string(),
+    }
+}
+
 /// An ephemeral key as an object. A value that is no text is given in hexadecimal.
 pub(crate) fn value_json(row: &ValueRow) -> Value {
     let text = std::str::from_utf8(&row.value).ok();
-    let hex = || row.value.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     json!({
         "key": row.key.as_str(),
         "value": text,
-        "hex": text.is_none().then(hex),
+        "hex": hex_unless_text(&row.value),
         "session": row.session.to_string(),
         "owner": row.owner.as_deref(),
         "created": row.created.0,
@@ -264,10 +330,7 @@ pub(crate) fn value_json(row: &ValueRow) -> Value {
 
 /// An ephemeral key for people. What is no text of a line is escaped.
 pub(crate) fn value_text(row: &ValueRow) -> String {
-    let value = match std::str::from_utf8(&row.value) {
-        Ok(text) => text.escape_debug().to_string(),
-        Err(_) => row.value.escape_ascii().to_string(),
-    };
+    let value = bytes_text(&row.value);
     let owner = row.owner.as_deref().map(|o| format!("{o}, ")).unwrap_or_default();
     let ending = if row.ending { ", which has ended" } else { "" };
     format!("{:<32} {value:<24} {owner}session {}{ending}", row.key.as_str(), row.session)
@@ -277,8 +340,9 @@ pub(crate) fn value_text(row: &ValueRow) -> String {
 pub(crate) fn act_json(row: &OperatorRow) -> Value {
     let (session, key, epoch) = match &row.act {
         OperatorAct::ReportDead { session } | OperatorAct::Evict { session } => (Some(session), None, None),
-        OperatorAct::ForceRelease { key, epoch } => (None, Some(key), Some(epoch.0)),
-        OperatorAct::Retire { key } => (None, Some(key), None),
+        OperatorAct::ForceRelease { key, epoch } | OperatorAct::Retire { key, epoch } => {
+            (None, Some(key), Some(epoch.0))
+        }
     };
     json!({
         "action": row.revision.0,
@@ -292,10 +356,22 @@ pub(crate) fn act_json(row: &OperatorRow) -> Value {
     })
 }
 
-/// An operator's action for people.
+/// A name as it is, or in quotes where it could be mistaken for the words around it.
+fn word(name: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "@._:/-".contains(c);
+    if name.chars().all(plain) { Cow::Borrowed(name) } else { Cow::Owned(format!("{name:?}")) }
+}
+
+/// An operator's action for people. Only the reason is free text, and it ends the line.
 pub(crate) fn act_text(row: &OperatorRow) -> String {
     let OperatorRow { revision, act, by, reason, ago_ms } = row;
-    format!("action {revision}, {} ago: {act} by {by}: {reason}", span(*ago_ms))
+    let whom = match act {
+        OperatorAct::ReportDead { session } | OperatorAct::Evict { session } => session.to_string(),
+        OperatorAct::ForceRelease { key, epoch } | OperatorAct::Retire { key, epoch } => {
+            format!("{}@{epoch}", word(key))
+        }
+    };
+    format!("action {revision}, {} ago: {} {whom} by {}: {reason}", span(*ago_ms), act.verb(), word(by))
 }
 
 /// What a node says of itself, as an object.
@@ -315,6 +391,7 @@ pub(crate) fn status_json(endpoint: &str, s: &NodeStatus) -> Value {
         "keys": s.keys,
         "log_bytes": s.log_bytes,
         "boot": s.boot,
+        "recovering": s.is_recovering(),
     })
 }
 
@@ -323,7 +400,7 @@ pub(crate) fn status_text(endpoint: &str, s: &NodeStatus) -> String {
     let leader = s.leader.map_or("none".to_owned(), |l| format!("node {l}"));
     format!(
         "{endpoint:<22} node {}  {:<9} term {}  leader {leader}  log {} durable {} commit {} applied {}  \
-         sessions {}  keys {}  log {} MiB  boot {}",
+         sessions {}  keys {}  log {} MiB  boot {}{}",
         s.node,
         s.role,
         s.term,
@@ -334,7 +411,8 @@ pub(crate) fn status_text(endpoint: &str, s: &NodeStatus) -> String {
         s.sessions,
         s.keys,
         s.log_bytes >> 20,
-        s.boot
+        s.boot,
+        if s.is_recovering() { "  recovering: it is applying its log" } else { "" }
     )
 }
 
@@ -361,7 +439,9 @@ mod tests {
             class: Some(Class::Fenced),
             resource: Some(Name::new("db").unwrap()),
             epoch: Epoch(3),
-            holder: None,
+            holding: 0,
+            holders: vec![],
+            value: None,
             waiting: 0,
             waiters: Vec::new(),
             transitions: vec![Transition {
@@ -405,18 +485,69 @@ mod tests {
     }
 
     #[test]
+    fn the_line_of_an_act_reads_one_way_whatever_the_names() {
+        let row = |by: &str, key: &str, reason: &str| OperatorRow {
+            revision: LogIndex(9),
+            act: OperatorAct::Retire { key: Name::new(key).unwrap(), epoch: Epoch(3) },
+            by: Name::new(by).unwrap(),
+            reason: Name::new(reason).unwrap(),
+            ago_ms: 5,
+        };
+        let plain = act_text(&row("ops@host-1.x:9/a_b", "jobs/k@b", "a mistake: really"));
+        assert_eq!(plain, "action 9, 5 ms ago: retire jobs/k@b@3 by ops@host-1.x:9/a_b: a mistake: really");
+        let told = act_text(&row("ops: told by eve", "k", "x"));
+        assert_eq!(told, r#"action 9, 5 ms ago: retire k@3 by "ops: told by eve": x"#);
+        let quotes = act_text(&row(r#"a" by "b"#, "k by eve: x", "y"));
+        assert_eq!(quotes, r#"action 9, 5 ms ago: retire "k by eve: x"@3 by "a\" by \"b": y"#);
+    }
+
+    #[test]
+    fn a_node_that_applies_its_log_says_so() {
+        let mut status = NodeStatus {
+            node: palisade_types::NodeId(1),
+            role: "follower".to_owned(),
+            term: palisade_types::Term(4),
+            leader: None,
+            last: LogIndex(90_000),
+            durable: LogIndex(90_000),
+            commit: LogIndex(0),
+            applied: LogIndex(0),
+            sessions: 0,
+            keys: 0,
+            log_bytes: 1 << 20,
+            boot: 2,
+        };
+        let recovering = |s: &NodeStatus| {
+            let text = status_text("a:1", s).contains("recovering");
+            assert_eq!(status_json("a:1", s)["recovering"], text);
+            text
+        };
+        assert!(recovering(&status), "what is committed is not known yet");
+        status.commit = LogIndex(90_000);
+        status.applied = LogIndex(40_000);
+        assert!(recovering(&status), "far behind");
+        status.applied = LogIndex(89_999);
+        assert!(!recovering(&status));
+        (status.last, status.commit, status.applied) = (LogIndex(0), LogIndex(0), LogIndex(0));
+        assert!(!recovering(&status), "a new node has nothing to recover");
+    }
+
+    #[test]
     fn a_row_names_its_holder_in_both_forms() {
         let holder = HolderInfo {
             session: session(),
             owner: Some(Name::new("host:1").unwrap()),
+            incarnation: None,
             epoch: Epoch(9),
+            mode: Mode::Exclusive,
             held_ms: 61_000,
-            ending: false,
+            standing: Standing::Live,
         };
         let row = LockRow {
             key: Name::new("a b").unwrap(),
             class: Class::Advisory,
             epoch: Epoch(9),
+            holding: 1,
             holder: Some(holder),
             waiting: 2,
         };

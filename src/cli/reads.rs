@@ -3,6 +3,7 @@
 use palisade_client::{CallError, Client, Consistency, Page, ReadMark, SessionId};
 use serde_json::json;
 
+use super::advice;
 use super::args::{DescribeArgs, GetArgs, Global, LocksArgs, LsArgs, Paging, SessionsArgs};
 use super::connect::{self, client_of};
 use super::exit::{self, Failure};
@@ -84,7 +85,10 @@ pub(crate) async fn locks(global: &Global, args: &LocksArgs) -> Result<u8, Failu
         out.flush()?;
         match page.rows.last() {
             Some(last) if listing.note(&page) => after = Some(last.key.to_string()),
-            _ => return Ok(0),
+            last => {
+                output::say_if_none(global, last.is_none() && listing.shown == 0);
+                return Ok(0);
+            }
         }
     }
     say_next(&mut out, after.as_deref().unwrap_or_default())?;
@@ -113,7 +117,10 @@ pub(crate) async fn sessions(global: &Global, args: &SessionsArgs) -> Result<u8,
         out.flush()?;
         match page.rows.last() {
             Some(last) if listing.note(&page) => after = Some(last.session),
-            _ => return Ok(0),
+            last => {
+                output::say_if_none(global, last.is_none() && listing.shown == 0);
+                return Ok(0);
+            }
         }
     }
     say_next(&mut out, &after.map(|s| s.to_string()).unwrap_or_default())?;
@@ -186,7 +193,7 @@ pub(crate) async fn status(global: &Global) -> Result<u8, Failure> {
     }
     out.flush()?;
     match reached {
-        0 => Err(Failure::new(exit::UNAVAILABLE, "no endpoint answers")),
+        0 => Err(Failure::new(exit::UNAVAILABLE, format!("no endpoint answers; {}", advice::NO_CLUSTER))),
         _ => Ok(0),
     }
 }

@@ -78,11 +78,18 @@ fn a_death_report_frees_the_locks_of_a_killed_owner_and_spares_its_successor() {
         end.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(lines.len(), 2, "{}", end.stdout);
     assert_eq!(lines[0]["ended"], line["session"]);
+    assert!(end.stderr.contains(&format!("--as-of {as_of}")), "said before it acts: {}", end.stderr);
     assert_eq!((&lines[1]["sessions"], lines[1]["as_of"].to_string()), (&1.into(), as_of));
     assert_eq!(next.line(), "mine");
     for survivor in [&mut other, &mut successor] {
         assert!(survivor.ended().is_none(), "{}", survivor.stderr());
     }
+
+    let early = ["report-dead", "--owner", "worker-3", "--as-of", "99999999", "--evidence", "kill -9"];
+    let early = finish(&mut cluster.command(early));
+    assert_eq!(early.code, Some(64), "{}", early.stderr);
+    assert!(early.stderr.contains("beyond the end of the log"), "{}", early.stderr);
+    assert!(successor.ended().is_none(), "nobody was reported");
 
     let why = finish(&mut cluster.command(["describe", "k"]));
     assert!(why.stdout.contains("reported dead by an operator"), "{}", why.stdout);
@@ -109,6 +116,20 @@ fn an_evicted_owner_learns_it_and_an_idle_key_can_change_its_class() {
     let end = finish(&mut cluster.command(retire));
     assert_eq!(end.code, Some(0), "{}", end.stderr);
     assert_eq!(finish(&mut cluster.command(fenced)).code, Some(0));
+    // The same retirement again: it spares the record that has come since, and adds nothing to the record.
+    let acts = |cluster: &Cluster| finish(&mut cluster.command(["--json", "acts"])).stdout;
+    let before = acts(&cluster);
+    let retired = before.lines().last().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let retired = retired.expect("an action");
+    assert_eq!((&retired["what"], &retired["epoch"]), (&"retire".into(), &1.into()));
+    let late = finish(&mut cluster.command(["retire", "k", "--epoch", "1"]));
+    assert_eq!(late.code, Some(0), "{}", late.stderr);
+    assert!(late.stdout.ends_with(&format!("(action {})", retired["action"])), "{}", late.stdout);
+    assert_eq!(finish(&mut cluster.command(fenced)).code, Some(0), "the fenced record is still there");
+    let wrong = finish(&mut cluster.command(["retire", "k", "--epoch", "2"]));
+    assert_eq!(wrong.code, Some(1), "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("last epoch granted is 3"), "{}", wrong.stderr);
+    assert_eq!(acts(&cluster).lines().count(), before.lines().count());
     let closed = finish(&mut cluster.command(["evict", "0-999999", "--reason", "none such"]));
     assert_eq!(closed.code, Some(1), "{}", closed.stderr);
 }

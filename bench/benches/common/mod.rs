@@ -6,8 +6,8 @@ use criterion::Criterion;
 use palisade_machine::Command;
 use palisade_types::block::Seal;
 use palisade_types::{
-    Block, BlockBuilder, Class, ClusterId, ClusterLimits, Incarnation, Key, LogIndex, Name, NodeId, Rng,
-    SessionId, SessionToken, ShardId, Term, Ticket,
+    Block, BlockBuilder, Class, ClusterId, ClusterLimits, Incarnation, Key, LogIndex, Mode, Name, NodeId,
+    OnDeath, Rng, SessionId, SessionToken, ShardId, Term, Ticket,
 };
 use palisade_wal::{Identity, SimDisk, hard_state_file, initial_hard_state};
 use palisade_wire::{Request, Wait};
@@ -115,7 +115,16 @@ impl Cycle {
         }
         let keys = &self.keys[n];
         let key = keys[(self.round / 2) as usize % keys.len()].clone();
-        Command::Acquire { session, ticket, key, class: Class::Advisory, resource: None, wait: false }
+        Command::Acquire {
+            session,
+            ticket,
+            key,
+            class: Class::Advisory,
+            resource: None,
+            mode: Mode::Exclusive,
+            wait: false,
+            on_death: OnDeath::Release,
+        }
     }
 
     fn seal<'a>(&mut self, commands: impl Iterator<Item = &'a Command>) -> Block {
@@ -144,9 +153,16 @@ pub(crate) fn gather<'a>(commands: impl Iterator<Item = &'a Command>) -> BlockBu
 /// The request that becomes this command.
 pub(crate) fn request(command: Command) -> Request {
     match command {
-        Command::Acquire { session, ticket, key, class, resource, .. } => {
-            Request::Acquire { session, ticket, key, class, resource, wait: Wait::No }
-        }
+        Command::Acquire { session, ticket, key, class, resource, .. } => Request::Acquire {
+            session,
+            ticket,
+            key,
+            class,
+            resource,
+            mode: Mode::Exclusive,
+            wait: Wait::No,
+            on_death: OnDeath::Release,
+        },
         Command::Release { session, ticket } => Request::Release { session, ticket },
         other => unreachable!("a cycle has no {other:?}"),
     }

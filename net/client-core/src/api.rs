@@ -392,7 +392,7 @@ pub enum Event {
         /// Why.
         reason: LostReason,
     },
-    /// A call is answered, or refused for good.
+    /// A call is answered, or refused for good or for lack of room.
     CallDone {
         /// Which.
         call: CallId,

@@ -1,5 +1,5 @@
-//! Calls, which are reads and operators' actions: asked until answered, refused for good, or dropped by
-//! the caller.
+//! Calls, which are reads and operators' actions: asked until answered, refused for good or for lack of
+//! room, or dropped by the caller.
 
 use alloc::boxed::Box;
 use palisade_types::reply::{Consistency, ReadMark};
@@ -9,7 +9,7 @@ use palisade_wire::{Query, Request};
 use crate::api::{CallId, CallRequest, Event, ReadFrom};
 use crate::core::Core;
 use crate::net::What;
-use crate::session::retry_after;
+use crate::session::{retry_after, session_is_full};
 use crate::timers::Item;
 
 /// A call that is not answered yet.
@@ -39,7 +39,7 @@ impl Call {
 }
 
 impl Core {
-    /// Asks. The call is repeated until it is answered or refused for good; a caller that no longer
+    /// Asks. The call is repeated until it is answered, or refused for good or for lack of room; a caller that no longer
     /// waits says so with [`Core::drop_call`].
     pub fn call(&mut self, now: Time, request: CallRequest) -> CallId {
         self.run_timers(now);
@@ -109,7 +109,8 @@ impl Core {
     }
 
     pub(crate) fn call_refused(&mut self, now: Time, id: CallId, refusal: Refusal) {
-        if refusal.is_final() {
+        // Room that is lacking comes by what others do, if at all: the caller decides whether to wait for it.
+        if refusal.is_final() || session_is_full(&refusal) {
             if self.calls.contains_key(&id) {
                 self.drop_call(id);
                 self.event(Event::CallDone { call: id, result: Err(refusal) });

@@ -267,6 +267,18 @@ fn a_read_is_repeated_while_it_is_refused_for_now_and_reported_when_it_is_refuse
 }
 
 #[test]
+fn a_call_that_there_is_no_room_for_is_reported_and_not_mistaken_for_an_outage() {
+    let mut w = World::new();
+    let call = w.core.call(w.now, list());
+    w.connect(1);
+    let (id, _) = w.request();
+    let full = Refusal::QuotaExceeded { what: "the log".to_string(), limit: 1 };
+    w.reply(id, refused(full.clone()));
+    assert_eq!(w.take_events(), [Event::CallDone { call, result: Err(full) }]);
+    assert!(w.core.is_idle());
+}
+
+#[test]
 fn a_dropped_read_is_not_reported() {
     let mut w = World::new();
     let call = w.core.call(w.now, list());

@@ -57,7 +57,8 @@ impl Operator {
     /// harmless and nothing else does. Returns the revision of the action on record.
     ///
     /// # Errors
-    /// [`CallError::Refused`] with `SessionEnded` when it ended otherwise; as [`Client::describe`].
+    /// [`CallError::Refused`] with `SessionEnded` when it ended otherwise, with `QuotaExceeded` when the
+    /// log is full and no such session lives; as [`Client::describe`].
     pub async fn report_dead(&self, session: SessionId, evidence: &str) -> Result<LogIndex, CallError> {
         self.act(OperatorAct::ReportDead { session }, evidence).await
     }

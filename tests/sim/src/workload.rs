@@ -336,11 +336,10 @@ impl World {
             }
             (0, Some(session), _) => OperatorAct::ReportDead { session },
             (1, Some(session), _) => OperatorAct::Evict { session },
-            (2..=3, _, _) => {
+            (looked @ 2..=3, _, _) => {
                 let key = draw_key(&mut c.rng, &o);
-                let last = self.witness.last_epoch(&key).0;
-                // Mostly what a look at the key would have shown; now and then an earlier look.
-                let epoch = Epoch(last.saturating_sub(u64::from(c.rng.per_mille(200))));
+                // What a look at the key would have shown, now or a grant ago.
+                let epoch = Epoch(self.witness.last_epoch(&key).0.saturating_sub(looked - 2));
                 OperatorAct::Retire { key, epoch }
             }
             (_, _, Some((key, epoch))) => OperatorAct::ForceRelease { key, epoch },

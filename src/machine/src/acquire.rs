@@ -7,7 +7,9 @@ use alloc::vec::Vec;
 use palisade_types::limits::TICKET_RANGES_MAX;
 use palisade_types::{Class, Epoch, Fence, HolderInfo, Mutant, Outcome, Refusal, Reply, SessionId, Ticket};
 
+use crate::account::cost_of_new;
 use crate::claims::{Claim, State};
+use crate::locks::bytes_of;
 use crate::machine::{Applied, Effect, Machine, Wanted, Wish, fence};
 use crate::slab::{NONE, Slot};
 use crate::tickets::TICKET_MAX;
@@ -77,7 +79,13 @@ impl Machine {
         if wish.class == Class::Fenced && wish.resource.is_none() {
             return refuse(Refusal::BadRequest { reason: "a fenced claim names its resource".into() });
         }
-        let Wanted::Known(slot) = wish.key else { return self.over_limit(owner, None).and_then(refuse) };
+        let slot = match &wish.key {
+            Wanted::Known(slot) => *slot,
+            Wanted::New(key) => {
+                let cost = cost_of_new(key, wish.resource.as_ref());
+                return self.over_limit(owner, None).or_else(|| self.over_quota(cost)).and_then(refuse);
+            }
+        };
         let lock = &self.locks.records[slot];
         if lock.class != wish.class {
             return refuse(Refusal::ClassMismatch { has: lock.class });
@@ -108,7 +116,7 @@ impl Machine {
             Wanted::New(key) => (self.locks.create(key, class), false),
         };
         let claim = Claim::new(owner, lock, ticket, wait, resource, at.when());
-        let claim = self.claims.records.insert(claim);
+        let claim = self.claims.insert(claim);
         self.sessions.records[owner].open.add(ticket, claim);
         if self.locks.records[lock].holder != NONE {
             let place = self.join_queue(lock, claim);
@@ -154,6 +162,8 @@ impl Machine {
         held.epoch.0 += 1;
         held.holder = claim;
         if held.resource != record.resource {
+            self.locks.name_bytes += bytes_of(record.resource.as_ref());
+            self.locks.name_bytes -= bytes_of(held.resource.as_ref());
             held.resource.clone_from(&record.resource);
         }
         fence(held)

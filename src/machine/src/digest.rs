@@ -90,6 +90,7 @@ impl Machine {
         let mut d = Digest(Xxh3::new());
         d.u64(self.applied.0);
         d.u64(self.locks.epoch_floor.0);
+        d.u64(self.state_bytes());
         d.u64(self.sessions.live() as u64);
         for session in self.sessions.after(LogIndex(0)) {
             self.digest_session(&mut d, session);

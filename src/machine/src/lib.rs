@@ -24,15 +24,17 @@
 //! of tickets is full (`SessionFull`) · and from here on a refusal finishes the ticket: a fenced claim
 //! names no resource (`BadRequest`) · the key lives under another class (`ClassMismatch`) · the key is
 //! held and the claim would not wait (`Denied`) · the session (`SessionFull`), the shard or the key's
-//! queue (`QuotaExceeded`) has no room · it is granted or queued.
+//! queue (`QuotaExceeded`) has no room · the key has no record, and the state no room for one
+//! (`QuotaExceeded`) · it is granted or queued.
 //!
 //! A put is judged in the same order up to the record of tickets, and then: the key is another
-//! session's (`OwnedByOther`) · the session has no room for one more (`SessionFull`) · it is done, which
-//! finishes the ticket as every other answer does.
+//! session's (`OwnedByOther`) · the session has no room for one more (`SessionFull`) · the state has no
+//! room for what it adds (`QuotaExceeded`) · it is done, which finishes the ticket as every other answer
+//! does.
 //!
 //! Layout: `machine` is the way in; `acquire`, `release`, `ending` and `put` are the commands; `session`,
 //! `open`, `tickets`, `ended`, `locks`, `idle`, `claims` and `values` keep the records; `describe` reads them;
-//! `operate` is what operators do;
+//! `operate` is what operators do; `account` counts bytes;
 //! `warm` fetches them ahead of their use; `check` and `digest` go over all of them. With the feature
 //! `model` there is also a second, naive machine that tests compare this one with.
 //!
@@ -44,6 +46,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod account;
 mod acquire;
 mod check;
 mod claims;

@@ -121,6 +121,8 @@ pub struct Counts {
     pub values: u64,
     /// Bytes of their names and values.
     pub value_bytes: u64,
+    /// See [`Machine::state_bytes`].
+    pub state_bytes: u64,
     /// Ends of sessions remembered.
     pub ended_sessions: u64,
 }
@@ -310,6 +312,7 @@ impl Machine {
             backlog: self.backlog_len() as u64,
             values: self.values.len() as u64,
             value_bytes: self.values.bytes(),
+            state_bytes: self.state_bytes(),
             ended_sessions: self.ended.len() as u64,
         }
     }

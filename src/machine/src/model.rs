@@ -191,7 +191,7 @@ impl Model {
             let what = "the number of live sessions".to_string();
             Some(Refusal::QuotaExceeded { what, limit: self.limits.sessions.into() })
         } else {
-            None
+            self.over_quota(256 + len(&fresh.owner) + len(&fresh.incarnation))
         };
         if let Some(refusal) = refusal {
             return effects.push(Effect::Reply(Reply::Refused(refusal)));
@@ -382,7 +382,26 @@ impl Model {
             let what = "the queue of this key".to_string();
             return Some(Reply::Refused(Refusal::QuotaExceeded { what, limit: queue_max.into() }));
         }
+        if lock.is_none() {
+            let more = 448 + key.len() as u64 + 96 + 2 * len(&claim.resource);
+            return self.over_quota(more).map(Reply::Refused);
+        }
         None
+    }
+
+    /// See `Machine::state_bytes`.
+    pub fn state_bytes(&self) -> u64 {
+        let sessions = self.sessions.iter().map(|s| 256 + len(&s.owner) + len(&s.incarnation));
+        let keys = self.locks.iter().map(|(key, lock)| 448 + key.len() as u64 + len(&lock.resource));
+        let claims = self.locks.values().flat_map(|lock| lock.holder.iter().chain(&lock.queue));
+        let claims = claims.map(|claim| 96 + len(&claim.resource));
+        sessions.sum::<u64>() + keys.sum::<u64>() + claims.sum::<u64>() + self.values.cost()
+    }
+
+    fn over_quota(&self, more: u64) -> Option<Refusal> {
+        let limit = self.limits.state_bytes;
+        let what = "the state in bytes".to_string();
+        (self.state_bytes() + more > limit).then_some(Refusal::QuotaExceeded { what, limit })
     }
 
     /// Gives a free key to the first of its queue.
@@ -649,6 +668,10 @@ impl Model {
         all.truncate(rows);
         (all, more)
     }
+}
+
+fn len(name: &Option<Name>) -> u64 {
+    name.as_ref().map_or(0, |name| name.len() as u64)
 }
 
 fn bad_ticket() -> Reply {

@@ -75,7 +75,7 @@ impl Machine {
     fn withdraw(&mut self, session: SessionId, owner: Slot, claim: Slot, outcome: Outcome) -> Reply {
         let ticket = self.claims.records[claim].ticket;
         self.leave_queue(claim);
-        self.claims.records.remove(claim);
+        self.claims.remove(claim);
         let record = &mut self.sessions.records[owner];
         record.open.remove(ticket);
         record.tickets.finish(ticket, outcome);
@@ -103,7 +103,7 @@ impl Machine {
         how: TransitionKind,
         effects: &mut Vec<Effect>,
     ) {
-        let ended = self.claims.records.remove(claim);
+        let ended = self.claims.remove(claim);
         let owner = &mut self.sessions.records[ended.session];
         owner.open.remove(ended.ticket);
         owner.open.held -= 1;

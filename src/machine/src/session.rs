@@ -7,6 +7,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use palisade_types::{Cause, LogIndex, Name, SessionToken};
 
+use crate::locks::bytes_of;
 use crate::open::Open;
 use crate::slab::{NONE, Slab, Slot};
 use crate::tickets::Tickets;
@@ -46,6 +47,10 @@ impl Session {
         self.open.len() as u32 - self.open.held
     }
 
+    fn tag_bytes(&self) -> u64 {
+        bytes_of(self.owner.as_ref()) + bytes_of(self.incarnation.as_ref())
+    }
+
     /// Why it ended, if it has.
     pub(crate) fn ended(&self) -> Option<Cause> {
         match self.life {
@@ -83,6 +88,8 @@ pub(crate) struct Sessions {
     by_token: HashTable<Slot>,
     /// The live ones in order. Changes only when one opens or ends.
     order: BTreeMap<LogIndex, Slot>,
+    /// Of the live ones.
+    tag_bytes: u64,
     hasher: FixedState,
 }
 
@@ -93,8 +100,14 @@ impl Sessions {
             by_id: HashTable::new(),
             by_token: HashTable::new(),
             order: BTreeMap::new(),
+            tag_bytes: 0,
             hasher,
         }
+    }
+
+    /// Bytes of the tags of those that live.
+    pub(crate) fn tag_bytes(&self) -> u64 {
+        self.tag_bytes
     }
 
     /// How many live.
@@ -119,7 +132,8 @@ impl Sessions {
     }
 
     pub(crate) fn insert(&mut self, session: Session) -> Slot {
-        let Sessions { records, by_id, by_token, order, hasher } = self;
+        self.tag_bytes += session.tag_bytes();
+        let Sessions { records, by_id, by_token, order, hasher, .. } = self;
         let (opened, token) = (session.opened, session.token);
         let slot = records.insert(session);
         by_id.insert_unique(hasher.hash_one(opened.0), slot, |&s| hasher.hash_one(records[s].opened.0));
@@ -131,7 +145,8 @@ impl Sessions {
 
     /// Takes a session out of the live set; its record stays.
     pub(crate) fn bury(&mut self, slot: Slot, cause: Cause) {
-        let Sessions { records, by_id, by_token, order, hasher } = self;
+        self.tag_bytes -= self.records[slot].tag_bytes();
+        let Sessions { records, by_id, by_token, order, hasher, .. } = self;
         let session = &mut records[slot];
         assert!(session.is_live(), "a session ends once");
         session.life = Life::Ended(cause);
@@ -151,6 +166,8 @@ impl Sessions {
 
     pub(crate) fn check(&self) {
         let live = self.records.iter().filter(|(_, s)| s.is_live()).count();
+        let tags = self.records.iter().filter(|(_, s)| s.is_live()).map(|(_, s)| s.tag_bytes());
+        assert_eq!(self.tag_bytes, tags.sum());
         assert!(live == self.order.len() && live == self.by_id.len() && live == self.by_token.len());
         for (&opened, &slot) in &self.order {
             let session = &self.records[slot];

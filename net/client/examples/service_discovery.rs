@@ -55,7 +55,12 @@ fn passes(error: &CallError) -> bool {
 
 /// Announces an instance. The announcement lives as long as the session: drop it, or close it, to take it
 /// back.
-pub(crate) fn register(client: &Client, service: &str, instance: &str, address: &str) -> Result<Session, CallError> {
+pub(crate) fn register(
+    client: &Client,
+    service: &str,
+    instance: &str,
+    address: &str,
+) -> Result<Session, CallError> {
     let session = client.session().ttl(Duration::from_secs(10)).owner(instance).open()?;
     session.put(&format!("{}{instance}", prefix(service)), address)?;
     Ok(session)

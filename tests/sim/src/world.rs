@@ -497,6 +497,7 @@ impl World {
             answers: self.witness.answers(),
             ousted: self.witness.ousted_count(),
             puts: self.witness.puts(),
+            over_quota: self.witness.over_quota(),
         }
     }
 }

@@ -14,7 +14,9 @@ use palisade_types::{
 };
 
 use crate::{Applied, ApplyError, Command, Effect};
+use account::len;
 
+mod account;
 mod values;
 
 #[derive(Clone, Debug)]
@@ -389,21 +391,6 @@ impl Model {
         None
     }
 
-    /// See `Machine::state_bytes`.
-    pub fn state_bytes(&self) -> u64 {
-        let sessions = self.sessions.iter().map(|s| 256 + len(&s.owner) + len(&s.incarnation));
-        let keys = self.locks.iter().map(|(key, lock)| 448 + key.len() as u64 + len(&lock.resource));
-        let claims = self.locks.values().flat_map(|lock| lock.holder.iter().chain(&lock.queue));
-        let claims = claims.map(|claim| 96 + len(&claim.resource));
-        sessions.sum::<u64>() + keys.sum::<u64>() + claims.sum::<u64>() + self.values.cost()
-    }
-
-    fn over_quota(&self, more: u64) -> Option<Refusal> {
-        let limit = self.limits.state_bytes;
-        let what = "the state in bytes".to_string();
-        (self.state_bytes() + more > limit).then_some(Refusal::QuotaExceeded { what, limit })
-    }
-
     /// Gives a free key to the first of its queue.
     fn grant(&mut self, at: Applied, key: &Key) {
         let lock = self.locks.get_mut(key).expect("a key with a queue");
@@ -668,10 +655,6 @@ impl Model {
         all.truncate(rows);
         (all, more)
     }
-}
-
-fn len(name: &Option<Name>) -> u64 {
-    name.as_ref().map_or(0, |name| name.len() as u64)
 }
 
 fn bad_ticket() -> Reply {

@@ -1,6 +1,6 @@
 #![no_std]
-//! The replicated state machine of one shard: sessions, tickets, exclusive locks (DESIGN sections 1
-//! to 3). Commands go in by [`Machine::apply`], in the order of the log, the same on every replica;
+//! The replicated state machine of one shard: sessions, tickets, exclusive locks, ephemeral keys (DESIGN
+//! sections 1 to 3 and 5). Commands go in by [`Machine::apply`], in the order of the log, the same on every replica;
 //! effects come out. It has no clock and draws nothing at random: expiry arrives as a command, and
 //! the clock that blocks carry only says how long something has lasted.
 //!
@@ -13,6 +13,8 @@
 //!   leaves at once, so there is nobody to be skipped when the key is handed on.
 //! - A session that has ended waits for nothing. What it still holds is in the backlog, closed to
 //!   everybody until a sweep releases it, keys that others wait for first.
+//! - An ephemeral key is one session's. When that ends the key goes in the same step or joins the backlog
+//!   behind the locks, closed to everybody until a sweep removes it.
 //! - A ticket is unseen, open or finished, and only moves forward. Open: repeating its acquire
 //!   repeats the answer. Finished: it changes nothing any more.
 //! - Everything is bounded by the cluster's limits, and one command does a bounded amount of work:

@@ -42,7 +42,13 @@ fn a_key_is_there_while_its_process_runs_and_gone_at_once_when_it_stops() {
     assert_eq!((rows.len(), &rows[1]["value"]), (2, &"line\nbreak".into()));
     let text = finish(&mut cluster.command(["ls", "svc/", "--limit", "1"])).stdout;
     assert!(text.starts_with("svc/a ") && text.ends_with("go on with --after svc/a"), "{text}");
-    assert!(cluster.metric(1, "palisade_ephemeral_keys") <= 2);
+    until("every node counts them", || {
+        let counted = |node| cluster.metric(node, "palisade_ephemeral_keys") == 2;
+        (1..=3).all(counted).then_some(())
+    });
+    let (bytes, state) = ("palisade_ephemeral_bytes", "palisade_state_bytes");
+    assert_eq!(cluster.metric(1, bytes), "svc/a10.0.0.7:80svc/bline_break".len() as u64);
+    assert!(cluster.metric(1, state) > 2 * (256 + 192), "two sessions and two keys");
 
     let taken = finish(&mut cluster.command(["put", "svc/a", "other"]));
     assert_eq!(taken.code, Some(1), "{}", taken.stderr);

@@ -1,7 +1,7 @@
 //! Requests made once and sent many times: only the fields that change are written anew, at places
 //! of fixed width, and the checksum is made again.
 
-use palisade_types::{Class, Key, RequestId, SessionId, Ticket};
+use palisade_types::{Class, Key, Mode, OnDeath, RequestId, SessionId, Ticket};
 use palisade_wire::{HEADER_BYTES, Kind, Request, Wait};
 
 use crate::error::BenchError;
@@ -69,7 +69,9 @@ pub(crate) fn acquire(id: u64, session: SessionId, key: &Key, wait: Wait) -> Box
             key: key.clone(),
             class: Class::Advisory,
             resource: None,
+            mode: Mode::Exclusive,
             wait,
+            on_death: OnDeath::Release,
         },
     )
 }
@@ -130,7 +132,9 @@ mod tests {
                     key,
                     class: Class::Advisory,
                     resource: None,
+                    mode: Mode::Exclusive,
                     wait: Wait::Forever,
+                    on_death: OnDeath::Release,
                 };
                 assert_eq!(decode(&frame), (42, request));
             }

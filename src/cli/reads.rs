@@ -134,6 +134,9 @@ pub(crate) async fn get(global: &Global, args: &GetArgs) -> Result<u8, Failure> 
     let Some(row) = answer.value else {
         return Err(Failure::new(exit::REFUSED, format!("{}: there is no such key", args.key)));
     };
+    if row.ending {
+        eprintln!("palisade: the session of {} has ended; the key is about to go", row.key);
+    }
     let mut out = Output::new(global.json);
     if global.json {
         out.line(|| output::value_json(&row), String::new)?;

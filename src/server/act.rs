@@ -88,6 +88,7 @@ impl Core {
         let counts = shard.machine().counts();
         self.metrics.values.set(counts.values);
         self.metrics.value_bytes.set(counts.value_bytes);
+        self.metrics.state_bytes.set(counts.state_bytes);
         self.metrics.log_bytes.set(status.log_bytes);
     }
 }

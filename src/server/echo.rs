@@ -162,7 +162,7 @@ impl Echo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palisade_types::{Class, SessionToken};
+    use palisade_types::{Class, Mode, OnDeath, SessionToken};
     use palisade_wire::Wait;
 
     #[test]
@@ -180,6 +180,8 @@ mod tests {
             key: key.clone(),
             class: Class::Advisory,
             resource: None,
+            mode: Mode::Exclusive,
+            on_death: OnDeath::Release,
             wait: Wait::No,
         };
         let epochs: Vec<_> = [1, 2].into_iter().map(|t| echo.reply(acquire(t))).collect();

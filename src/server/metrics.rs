@@ -104,6 +104,8 @@ metrics! {
     values, "gauge", "palisade_ephemeral_keys";
     /// Bytes of the names and values of ephemeral keys.
     value_bytes, "gauge", "palisade_ephemeral_bytes";
+    /// Bytes of the state, by the account that the quota is for.
+    state_bytes, "gauge", "palisade_state_bytes";
     /// Bytes of the log.
     log_bytes, "gauge", "palisade_log_bytes";
 }

@@ -11,5 +11,6 @@ mod readme;
 mod seccomp;
 mod support;
 mod tour;
+mod values;
 mod words;
 mod zombie;

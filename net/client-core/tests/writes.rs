@@ -35,6 +35,14 @@ fn finished(ticket: Ticket, outcome: Outcome) -> Reply {
     refused(Refusal::TicketFinished { ticket, outcome })
 }
 
+fn read(query: Query) -> CallRequest {
+    CallRequest::Read { query, from: ReadFrom::Leader }
+}
+
+fn asked(query: Query) -> Request {
+    Request::Read { consistency: Consistency::Linearizable, query }
+}
+
 #[test]
 fn a_put_made_early_is_sent_when_its_session_is_open_and_reported_when_it_is_done() {
     let mut w = World::new();
@@ -180,15 +188,15 @@ fn reads_of_ephemeral_keys_are_calls_like_others() {
     let mut w = World::new();
     w.open(TTL);
     let read = ReadMark { consistency: Consistency::Linearizable, revision: LogIndex(9) };
-    let call = w.core.call(w.now, CallRequest::Get { key: key() });
+    let call = w.core.call(w.now, read(Query::Get { key: key() }));
     let (id, request) = w.request();
-    assert_eq!(request, Request::Get { key: key() });
+    assert_eq!(request, asked(Query::Get { key: key() }));
     let reply = Reply::Value { read, row: None };
     w.reply(id, reply.clone());
     assert_eq!(w.take_events(), [Event::CallDone { call, result: Ok(Box::new(reply)) }]);
-    let call = w.core.call(w.now, CallRequest::ListValues { prefix: None, after: Some(key()), rows: 7 });
+    let call = w.core.call(w.now, read(Query::ListValues { prefix: None, after: Some(key()), rows: 7 }));
     let (id, request) = w.request();
-    assert_eq!(request, Request::ListValues { prefix: None, after: Some(key()), rows: 7 });
+    assert_eq!(request, asked(Query::ListValues { prefix: None, after: Some(key()), rows: 7 }));
     let reply = Reply::Values { read, rows: Vec::new(), more: false };
     w.reply(id, reply.clone());
     assert_eq!(w.take_events(), [Event::CallDone { call, result: Ok(Box::new(reply)) }]);

@@ -1,5 +1,5 @@
 //! The Palisade client for applications on tokio: sessions that renew themselves, locks as guards,
-//! and the fence that makes a protected write safe.
+//! the fence that makes a protected write safe, and ephemeral keys that are there as long as a session.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,5 @@
-//! Sessions: the unit of liveness. A session owns locks and waits; when it ends they end with it.
+//! Sessions: the unit of liveness. A session owns locks, waits and ephemeral keys; when it ends they end
+//! with it.
 
 use std::sync::Arc;
 use std::time::Duration;

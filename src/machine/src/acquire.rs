@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use palisade_types::limits::TICKET_RANGES_MAX;
 use palisade_types::{Class, HolderInfo, Mutant, Outcome, Refusal, Reply, SessionId, Ticket};
 
+use crate::account::cost_of_new;
 use crate::claims::{Claim, State, flag};
-use crate::election::Candidate;
 use crate::locks::Lock;
 use crate::machine::{Applied, Effect, Machine, Wanted, Wish};
 use crate::slab::{NONE, Slot};
@@ -80,20 +80,34 @@ impl Machine {
         if wish.class == Class::Fenced && wish.resource.is_none() {
             return refuse(Refusal::BadRequest { reason: "a fenced claim names its resource".into() });
         }
-        let Wanted::Known(slot) = wish.key else { return self.over_limit(owner, None).and_then(refuse) };
+        let slot = match &wish.key {
+            Wanted::Known(slot) => *slot,
+            Wanted::New(key) => {
+                let cost = cost_of_new(key, wish.resource.as_ref()) + wish.value_bytes();
+                return self.over_limit(owner, None).or_else(|| self.over_quota(cost)).and_then(refuse);
+            }
+        };
         let lock = &self.locks.records[slot];
         if lock.class != wish.class {
             return refuse(Refusal::ClassMismatch { has: lock.class });
         }
         if self.may_enter(lock, wish.flags) {
-            return self.over_limit(owner, None).and_then(refuse);
+            return self.over_limit(owner, None).or_else(|| self.over_value(wish)).and_then(refuse);
         }
         if wish.flags & flag::WAIT != 0 {
-            return self.over_limit(owner, Some(lock.queue.len)).and_then(refuse);
+            let over_limit = self.over_limit(owner, Some(lock.queue.len));
+            return over_limit.or_else(|| self.over_value(wish)).and_then(refuse);
         }
         let session = self.id(self.sessions.records[owner].opened);
         let holder = self.holder_box(slot, at.clock_ms);
         Some((Outcome::Denied, Reply::Denied { session, ticket, waiting: lock.queue.len, holder }))
+    }
+
+    /// Whether the value of a campaign exceeds the quota. Other claims of keys with records are never
+    /// refused for its sake.
+    fn over_value(&self, wish: &Wish) -> Option<Refusal> {
+        let more = wish.value_bytes();
+        if more == 0 { None } else { self.over_quota(more) }
     }
 
     /// A new claim that nothing speaks against: it is granted or queued.
@@ -111,10 +125,10 @@ impl Machine {
             Wanted::New(key) => (self.locks.create(key, class), false),
         };
         let claim = Claim::new(owner, lock, ticket, flags, resource, at.when());
-        let claim = self.claims.records.insert(claim);
+        let claim = self.claims.insert(claim);
         self.sessions.records[owner].open.add(ticket, claim);
         if let Some(value) = value {
-            self.candidates.insert(claim, Candidate::new(value));
+            self.candidates.insert(claim, value);
         }
         if !self.may_enter(&self.locks.records[lock], flags) {
             let place = self.join_queue(lock, claim);

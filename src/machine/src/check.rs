@@ -27,6 +27,7 @@ impl Machine {
         self.values
             .check(|session| self.sessions.find(session).map(|slot| self.sessions.records[slot].values()));
         self.acts.check();
+        self.candidates.check();
     }
 
     /// S1, S4: holders hold; a free key has no waiters (held is what is not idle); the queue
@@ -95,7 +96,7 @@ impl Machine {
             let ending = matches!(claim.state, State::Ending | State::Quarantined);
             assert_eq!(session.is_live(), !ending, "S3: session {} and its claim", session.opened);
             let is_candidate = self.locks.records[claim.lock].class == Class::Election;
-            assert_eq!(self.candidates.contains_key(&slot), is_candidate, "candidates have values");
+            assert_eq!(self.candidates.said(slot).is_some(), is_candidate, "candidates have values");
         }
         let candidates = |c: &Claim| self.locks.records[c.lock].class == Class::Election;
         assert_eq!(self.claims.records.iter().filter(|(_, c)| candidates(c)).count(), self.candidates.len());

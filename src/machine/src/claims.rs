@@ -8,7 +8,7 @@
 
 use palisade_types::{Mode, Name, Ticket};
 
-use crate::locks::When;
+use crate::locks::{When, bytes_of};
 use crate::slab::{NONE, Slab, Slot};
 
 /// The most waiters of one chunk; two neighbours that together fill half of it are merged.
@@ -113,11 +113,31 @@ struct Chunk {
 pub(crate) struct Claims {
     pub(crate) records: Slab<Claim>,
     chunks: Slab<Chunk>,
+    /// Of the resources that claims name.
+    resource_bytes: u64,
 }
 
 impl Claims {
     pub(crate) fn new() -> Claims {
-        Claims { records: Slab::new(), chunks: Slab::new() }
+        Claims { records: Slab::new(), chunks: Slab::new(), resource_bytes: 0 }
+    }
+
+    /// A new claim, on no list.
+    pub(crate) fn insert(&mut self, claim: Claim) -> Slot {
+        self.resource_bytes += bytes_of(claim.resource.as_ref());
+        self.records.insert(claim)
+    }
+
+    /// Forgets a claim that is on no list.
+    pub(crate) fn remove(&mut self, claim: Slot) -> Claim {
+        let claim = self.records.remove(claim);
+        self.resource_bytes -= bytes_of(claim.resource.as_ref());
+        claim
+    }
+
+    /// Bytes of the resources that claims name.
+    pub(crate) fn resource_bytes(&self) -> u64 {
+        self.resource_bytes
     }
 
     /// Puts a claim at the end of a list.
@@ -280,6 +300,8 @@ impl Claims {
         let queued = self.records.iter().filter(|(_, c)| c.state == State::Queued).count();
         assert_eq!(members, queued, "every waiter is in one chunk");
         assert!(self.chunks.iter().all(|(_, c)| c.count > 0));
+        let resources = self.records.iter().map(|(_, claim)| bytes_of(claim.resource.as_ref()));
+        assert_eq!(self.resource_bytes, resources.sum());
     }
 }
 

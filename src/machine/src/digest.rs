@@ -97,6 +97,7 @@ impl Machine {
         let mut d = Digest(Xxh3::new());
         d.u64(self.applied.0);
         d.u64(self.locks.epoch_floor.0);
+        d.u64(self.state_bytes());
         d.u64(self.sessions.live() as u64);
         for session in self.sessions.after(LogIndex(0)) {
             self.digest_session(&mut d, session);
@@ -209,9 +210,9 @@ impl Machine {
             State::Quarantined => 3,
         });
         d.name(claim.resource.as_ref());
-        if let Some(candidate) = self.candidates.get(&slot) {
-            d.bytes(candidate.campaign());
-            d.bytes(candidate.value());
+        if let Some((campaign, value)) = self.candidates.said(slot) {
+            d.bytes(campaign);
+            d.bytes(value);
         }
         if let Some(cause) = session.ended() {
             d.cause(cause);

@@ -1,6 +1,8 @@
 //! Elections (DESIGN section 4): a campaign is an exclusive claim with a value, and a proclamation
 //! changes the value of whoever leads. Resigning is a release.
 
+use alloc::collections::BTreeMap;
+
 use palisade_types::{Class, Mutant, Outcome, Refusal, Reply, SessionId, Ticket, Value};
 
 use crate::claims::State;
@@ -9,7 +11,7 @@ use crate::machine::{Machine, Wish};
 use crate::slab::{NONE, Slot};
 
 /// What a candidate says.
-pub(crate) struct Candidate {
+struct Candidate {
     /// What its campaign said: part of what a repetition must repeat.
     campaign: Value,
     /// What it proclaimed since.
@@ -17,16 +19,63 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    pub(crate) fn new(campaign: Value) -> Candidate {
-        Candidate { campaign, proclaimed: None }
-    }
-
-    pub(crate) fn value(&self) -> &Value {
+    fn value(&self) -> &Value {
         self.proclaimed.as_ref().unwrap_or(&self.campaign)
     }
 
-    pub(crate) fn campaign(&self) -> &Value {
-        &self.campaign
+    fn bytes(&self) -> u64 {
+        (self.campaign.len() + self.proclaimed_len()) as u64
+    }
+
+    fn proclaimed_len(&self) -> usize {
+        self.proclaimed.as_ref().map_or(0, |value| value.len())
+    }
+}
+
+/// All candidates, by the places of their claims.
+#[derive(Default)]
+pub(crate) struct Candidates {
+    /// Never iterated in an order that shows: the order of places means nothing.
+    by_claim: BTreeMap<Slot, Candidate>,
+    /// Of all values.
+    bytes: u64,
+}
+
+impl Candidates {
+    pub(crate) fn insert(&mut self, claim: Slot, campaign: Value) {
+        self.bytes += campaign.len() as u64;
+        let before = self.by_claim.insert(claim, Candidate { campaign, proclaimed: None });
+        assert!(before.is_none(), "a claim is one candidate");
+    }
+
+    pub(crate) fn remove(&mut self, claim: Slot) {
+        let gone = self.by_claim.remove(&claim);
+        self.bytes -= gone.map_or(0, |candidate| candidate.bytes());
+    }
+
+    fn proclaim(&mut self, claim: Slot, value: Value) {
+        let candidate = self.by_claim.get_mut(&claim).expect("who leads has campaigned");
+        self.bytes -= candidate.bytes();
+        candidate.proclaimed = Some(value);
+        self.bytes += candidate.bytes();
+    }
+
+    /// What a campaign said, and what its candidate says now.
+    pub(crate) fn said(&self, claim: Slot) -> Option<(&Value, &Value)> {
+        let candidate = self.by_claim.get(&claim)?;
+        Some((&candidate.campaign, candidate.value()))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_claim.len()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn check(&self) {
+        assert_eq!(self.bytes, self.by_claim.values().map(Candidate::bytes).sum::<u64>());
     }
 }
 
@@ -34,7 +83,7 @@ impl Machine {
     /// Whether an open claim came with the value of this campaign; no other claim has one.
     pub(crate) fn campaigns_alike(&self, claim: Slot, wish: &Wish) -> bool {
         wish.class != Class::Election
-            || self.candidates.get(&claim).map(Candidate::campaign) == wish.value.as_ref()
+            || self.candidates.said(claim).map(|(campaign, _)| campaign) == wish.value.as_ref()
     }
 
     /// What the leader of an election says.
@@ -42,7 +91,7 @@ impl Machine {
         if lock.class != Class::Election || lock.holder == NONE {
             return None;
         }
-        self.candidates.get(&lock.holder).map(Candidate::value)
+        self.candidates.said(lock.holder).map(|(_, value)| value)
     }
 
     /// Changes the value of a leader. The order of the questions is part of the replicated behaviour.
@@ -57,11 +106,11 @@ impl Machine {
             Ok(owner) => owner,
             Err(reply) => return reply,
         };
-        let lost = self.mutants.has(Mutant::E1);
-        let outcome = match self.led_by(owner, leads) {
+        let outcome = match self.led_by(owner, leads).and_then(|claim| self.room_to_say(claim, &value)) {
             Ok(claim) => {
-                let candidate = self.candidates.get_mut(&claim).expect("who leads has campaigned");
-                candidate.proclaimed = Some(value).filter(|_| !lost);
+                if !self.mutants.has(Mutant::E1) {
+                    self.candidates.proclaim(claim, value);
+                }
                 Ok(Outcome::Done)
             }
             Err(refusal) => Err(refusal),
@@ -82,6 +131,15 @@ impl Machine {
             return Err(Refusal::ClassMismatch { has: lock.class });
         }
         Ok(claim)
+    }
+
+    /// A claim whose new value does not exceed the quota.
+    fn room_to_say(&self, claim: Slot, value: &Value) -> Result<Slot, Refusal> {
+        let before = self.candidates.by_claim.get(&claim).map_or(0, Candidate::proclaimed_len);
+        match value.len().saturating_sub(before) as u64 {
+            0 => Ok(claim),
+            more => self.over_quota(more).map_or(Ok(claim), Err),
+        }
     }
 
     /// The claim of a session's ticket, if it holds its key.

@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use palisade_types::limits::{RELEASES_PER_ENTRY, TTL_DEFAULT, TTL_MAX, TTL_MIN};
+use palisade_types::limits::{RELEASES_PER_ENTRY, SESSION_COST, TTL_DEFAULT, TTL_MAX, TTL_MIN};
 use palisade_types::{Cause, Mutant, Name, Refusal, Reply, SessionId, SessionToken, Ticket, TransitionKind};
 
 use crate::claims::{State, flag};
@@ -41,6 +41,10 @@ impl Machine {
             let what = String::from("the number of live sessions");
             let limit = u64::from(self.limits.sessions);
             return effects.push(Effect::Reply(Reply::Refused(Refusal::QuotaExceeded { what, limit })));
+        }
+        let tag_bytes: usize = tags.iter().flatten().map(|tag| tag.len()).sum();
+        if let Some(refusal) = self.over_quota(SESSION_COST + tag_bytes as u64) {
+            return effects.push(Effect::Reply(Reply::Refused(refusal)));
         }
         let [owner, incarnation] =
             tags.map(|tag| tag.map(|t| Name::new(t).expect("checked when the command was decoded")));

@@ -6,7 +6,7 @@ use palisade_types::limits::SHARED_GRANTS_PER_ENTRY;
 use palisade_types::{Class, Epoch, Fence, Mutant, TransitionKind};
 
 use crate::claims::{Claim, State};
-use crate::locks::Tenure;
+use crate::locks::{Tenure, bytes_of};
 use crate::machine::{Applied, Effect, Machine};
 use crate::slab::{NONE, Slot};
 
@@ -25,6 +25,8 @@ impl Machine {
         held.epoch.0 += 1;
         let (key, epoch) = (held.key.clone(), held.epoch);
         if held.resource != record.resource {
+            self.locks.name_bytes += bytes_of(record.resource.as_ref());
+            self.locks.name_bytes -= bytes_of(held.resource.as_ref());
             held.resource.clone_from(&record.resource);
         }
         let barrier = if record.is_shared() {
@@ -202,9 +204,9 @@ impl Machine {
 
     /// Removes a claim's record, and the value that came with it.
     pub(crate) fn remove_claim(&mut self, claim: Slot) -> Claim {
-        let record = self.claims.records.remove(claim);
+        let record = self.claims.remove(claim);
         if self.locks.records[record.lock].class == Class::Election {
-            self.candidates.remove(&claim);
+            self.candidates.remove(claim);
         }
         record
     }

@@ -1,6 +1,6 @@
 #![no_std]
-//! The replicated state machine of one shard: sessions, tickets, exclusive locks (DESIGN sections 1
-//! to 3). Commands go in by [`Machine::apply`], in the order of the log, the same on every replica;
+//! The replicated state machine of one shard: sessions, tickets, exclusive locks, ephemeral keys (DESIGN
+//! sections 1 to 3 and 5). Commands go in by [`Machine::apply`], in the order of the log, the same on every replica;
 //! effects come out. It has no clock and draws nothing at random: expiry arrives as a command, and
 //! the clock that blocks carry only says how long something has lasted.
 //!
@@ -13,6 +13,8 @@
 //!   leaves at once, so there is nobody to be skipped when the key is handed on.
 //! - A session that has ended waits for nothing. What it still holds is in the backlog, closed to
 //!   everybody until a sweep releases it, keys that others wait for first.
+//! - An ephemeral key is one session's. When that ends the key goes in the same step or joins the backlog
+//!   behind the locks, closed to everybody until a sweep removes it.
 //! - A ticket is unseen, open or finished, and only moves forward. Open: repeating its acquire
 //!   repeats the answer. Finished: it changes nothing any more.
 //! - Everything is bounded by the cluster's limits, and one command does a bounded amount of work:
@@ -24,15 +26,17 @@
 //! of tickets is full (`SessionFull`) · and from here on a refusal finishes the ticket: a fenced claim
 //! names no resource (`BadRequest`) · the key lives under another class (`ClassMismatch`) · the key is
 //! held and the claim would not wait (`Denied`) · the session (`SessionFull`), the shard or the key's
-//! queue (`QuotaExceeded`) has no room · it is granted or queued.
+//! queue (`QuotaExceeded`) has no room · the key has no record, and the state no room for one
+//! (`QuotaExceeded`) · it is granted or queued.
 //!
 //! A put is judged in the same order up to the record of tickets, and then: the key is another
-//! session's (`OwnedByOther`) · the session has no room for one more (`SessionFull`) · it is done, which
-//! finishes the ticket as every other answer does.
+//! session's (`OwnedByOther`) · the session has no room for one more (`SessionFull`) · the state has no
+//! room for what it adds (`QuotaExceeded`) · it is done, which finishes the ticket as every other answer
+//! does.
 //!
 //! Layout: `machine` is the way in; `acquire`, `release`, `ending` and `put` are the commands; `session`,
 //! `open`, `tickets`, `ended`, `locks`, `idle`, `claims` and `values` keep the records; `describe` reads them;
-//! `operate` is what operators do;
+//! `operate` is what operators do; `account` counts bytes;
 //! `warm` fetches them ahead of their use; `check` and `digest` go over all of them. With the feature
 //! `model` there is also a second, naive machine that tests compare this one with.
 //!
@@ -44,6 +48,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod account;
 mod acquire;
 mod check;
 mod claims;

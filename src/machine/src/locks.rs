@@ -103,7 +103,14 @@ pub(crate) struct Locks {
     idle_max: u32,
     /// No reclaimed record had a higher epoch.
     pub(crate) epoch_floor: Epoch,
+    /// Of keys and resources.
+    pub(crate) name_bytes: u64,
     hasher: FixedState,
+}
+
+/// Bytes of a name that may be absent.
+pub(crate) fn bytes_of(name: Option<&Name>) -> u64 {
+    name.map_or(0, |name| name.len() as u64)
 }
 
 impl Locks {
@@ -116,6 +123,7 @@ impl Locks {
             idle: Idle::new(),
             idle_max,
             epoch_floor: Epoch(0),
+            name_bytes: 0,
             hasher,
         }
     }
@@ -151,6 +159,7 @@ impl Locks {
     /// A record for a key that has none. Nobody holds it, and it is not among the idle: the caller
     /// grants it at once.
     pub(crate) fn create(&mut self, key: Key, class: Class) -> Slot {
+        self.name_bytes += key.len() as u64;
         let Locks { records, histories, by_key, order, hasher, .. } = self;
         let hash = hash(hasher, key.as_bytes());
         let slot = records.insert(Lock {
@@ -197,6 +206,7 @@ impl Locks {
         const LISTED: &str = "a record is in every index";
         self.by_key.find_entry(hash, |&s| s == slot).expect(LISTED).remove();
         let lock = self.records.remove(slot);
+        self.name_bytes -= lock.key.len() as u64 + bytes_of(lock.resource.as_ref());
         self.histories.remove(slot);
         self.order.remove(&*lock.key).expect(LISTED);
         self.epoch_floor = self.epoch_floor.max(lock.epoch);
@@ -219,6 +229,8 @@ impl Locks {
         for (key, &slot) in &self.order {
             assert!(self.records[slot].key == *key && self.find(key.as_bytes()) == Some(slot));
         }
+        let names = |lock: &Lock| lock.key.len() as u64 + bytes_of(lock.resource.as_ref());
+        assert_eq!(self.name_bytes, self.records.iter().map(|(_, lock)| names(lock)).sum());
         self.idle.check();
         for lock in self.idle() {
             assert!(lock.holder == NONE && lock.queue.len == 0, "an idle key is free and not awaited");

@@ -1,6 +1,6 @@
 //! The machine: its parts, its one way in, and its queries.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use foldhash::fast::FixedState;
@@ -11,7 +11,7 @@ use palisade_types::{
 
 use crate::claims::{Claims, List, State, flag};
 use crate::command::CommandRef;
-use crate::election::Candidate;
+use crate::election::Candidates;
 use crate::ended::Ended;
 use crate::holders::Holders;
 use crate::locks::{Locks, When};
@@ -128,6 +128,8 @@ pub struct Counts {
     pub values: u64,
     /// Bytes of their names and values.
     pub value_bytes: u64,
+    /// See [`Machine::state_bytes`].
+    pub state_bytes: u64,
     /// Ends of sessions remembered.
     pub ended_sessions: u64,
 }
@@ -147,6 +149,12 @@ pub(crate) struct Wish {
     pub(crate) flags: u8,
     /// Of a campaign.
     pub(crate) value: Option<Value>,
+}
+
+impl Wish {
+    pub(crate) fn value_bytes(&self) -> u64 {
+        self.value.as_ref().map_or(0, |value| value.len() as u64)
+    }
 }
 
 /// The key that an acquire asks for.
@@ -169,8 +177,8 @@ pub struct Machine {
     pub(crate) locks: Locks,
     pub(crate) claims: Claims,
     pub(crate) holders: Holders,
-    /// By the claims of campaigns. Never iterated: the order of slots means nothing.
-    pub(crate) candidates: BTreeMap<Slot, Candidate>,
+    /// What campaigns say.
+    pub(crate) candidates: Candidates,
     /// Keys whose waiters may enter as soon as an entry has room, in the order in which they are let in.
     pub(crate) due: VecDeque<Slot>,
     /// Waiters that this entry has let in beside other holders.
@@ -197,7 +205,7 @@ impl Machine {
             locks: Locks::new(limits.idle_keys, hasher),
             claims: Claims::new(),
             holders: Holders::new(),
-            candidates: BTreeMap::new(),
+            candidates: Candidates::default(),
             due: VecDeque::new(),
             shared_grants: 0,
             wanted: List::EMPTY,
@@ -352,6 +360,7 @@ impl Machine {
             quarantined_sessions: self.sessions.quarantined() as u64,
             values: self.values.len() as u64,
             value_bytes: self.values.bytes(),
+            state_bytes: self.state_bytes(),
             ended_sessions: self.ended.len() as u64,
         }
     }

@@ -14,7 +14,9 @@ use palisade_types::{
 };
 
 use crate::{Applied, ApplyError, Command, Effect};
+use account::len;
 
+mod account;
 mod convert;
 mod operate;
 mod values;
@@ -243,7 +245,7 @@ impl Model {
             let what = "the number of live sessions".to_string();
             Some(Refusal::QuotaExceeded { what, limit: self.limits.sessions.into() })
         } else {
-            None
+            self.over_quota(256 + len(&fresh.owner) + len(&fresh.incarnation))
         };
         if let Some(refusal) = refusal {
             return effects.push(Effect::Reply(Reply::Refused(refusal)));
@@ -440,7 +442,12 @@ impl Model {
             let what = "the queue of this key".to_string();
             return Some(Reply::Refused(Refusal::QuotaExceeded { what, limit: queue_max.into() }));
         }
-        None
+        let said = claim.value.as_ref().map_or(0, |value| value.len() as u64);
+        let more = match lock {
+            None => 448 + key.len() as u64 + 96 + 2 * len(&claim.resource) + said,
+            Some(_) => said,
+        };
+        if more > 0 { self.over_quota(more).map(Reply::Refused) } else { None }
     }
 
     /// Makes the first of a key's queue a holder.

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use palisade_types::limits::{PAGE_ROWS_MAX, PAGE_VALUE_BYTES_MAX, TICKET_RANGES_MAX};
+use palisade_types::limits::{PAGE_ROWS_MAX, PAGE_VALUE_BYTES_MAX, TICKET_RANGES_MAX, VALUE_COST};
 use palisade_types::{Cause, Key, LogIndex, Mutant, Outcome, Refusal, Reply, SessionId, Ticket, ValueRow};
 
 use crate::acquire::{KEYS_OF_A_SESSION, bad_ticket, tickets_full};
@@ -30,7 +30,7 @@ impl Machine {
             Ok(owner) => owner,
             Err(reply) => return reply,
         };
-        if let Some(refusal) = self.no_put(owner, key) {
+        if let Some(refusal) = self.no_put(owner, key, value) {
             return self.refuse_ticket(owner, ticket, refusal);
         }
         self.sessions.records[owner].tickets.finish(ticket, Outcome::Done);
@@ -79,18 +79,22 @@ impl Machine {
     }
 
     /// Why a session may not put a key.
-    fn no_put(&self, owner: Slot, key: &str) -> Option<Refusal> {
+    fn no_put(&self, owner: Slot, key: &str, value: &[u8]) -> Option<Refusal> {
         if let Some(refusal) = self.owned_by_other(owner, key)
             && !self.mutants.has(Mutant::V2)
         {
             return Some(refusal);
         }
-        let keys_max = self.limits.keys_per_session;
-        if self.values.find(key).is_none() && self.sessions.records[owner].keys() >= keys_max as usize {
-            let what = String::from(KEYS_OF_A_SESSION);
-            return Some(Refusal::SessionFull { what, limit: u64::from(keys_max) });
-        }
-        None
+        let (keys_max, size) = (self.limits.keys_per_session, value.len() as u64);
+        let Some(before) = self.values.find(key) else {
+            if self.sessions.records[owner].keys() >= keys_max as usize {
+                let what = String::from(KEYS_OF_A_SESSION);
+                return Some(Refusal::SessionFull { what, limit: u64::from(keys_max) });
+            }
+            return self.over_quota(VALUE_COST + key.len() as u64 + size);
+        };
+        let more = size.checked_sub(before.bytes.len() as u64).filter(|more| *more > 0)?;
+        self.over_quota(more)
     }
 
     fn owned_by_other(&self, owner: Slot, key: &str) -> Option<Refusal> {

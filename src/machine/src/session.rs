@@ -7,6 +7,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use palisade_types::{Cause, LogIndex, Name, SessionToken};
 
+use crate::locks::bytes_of;
 use crate::open::Open;
 use crate::slab::{NONE, Slab, Slot};
 use crate::tickets::Tickets;
@@ -44,6 +45,10 @@ impl Session {
 
     pub(crate) fn waiting(&self) -> u32 {
         self.open.len() as u32 - self.open.held
+    }
+
+    fn tag_bytes(&self) -> u64 {
+        bytes_of(self.owner.as_ref()) + bytes_of(self.incarnation.as_ref())
     }
 
     /// Why it ended, if it has.
@@ -85,6 +90,8 @@ pub(crate) struct Sessions {
     order: BTreeMap<LogIndex, Slot>,
     /// Those that have ended with keys in quarantine, in order.
     quarantined: BTreeMap<LogIndex, Slot>,
+    /// Of the live ones.
+    tag_bytes: u64,
     hasher: FixedState,
 }
 
@@ -96,8 +103,14 @@ impl Sessions {
             by_token: HashTable::new(),
             order: BTreeMap::new(),
             quarantined: BTreeMap::new(),
+            tag_bytes: 0,
             hasher,
         }
+    }
+
+    /// Bytes of the tags of those that live.
+    pub(crate) fn tag_bytes(&self) -> u64 {
+        self.tag_bytes
     }
 
     /// How many live.
@@ -122,6 +135,7 @@ impl Sessions {
     }
 
     pub(crate) fn insert(&mut self, session: Session) -> Slot {
+        self.tag_bytes += session.tag_bytes();
         let Sessions { records, by_id, by_token, order, hasher, .. } = self;
         let (opened, token) = (session.opened, session.token);
         let slot = records.insert(session);
@@ -134,6 +148,7 @@ impl Sessions {
 
     /// Takes a session out of the live set; its record stays.
     pub(crate) fn bury(&mut self, slot: Slot, cause: Cause) {
+        self.tag_bytes -= self.records[slot].tag_bytes();
         let Sessions { records, by_id, by_token, order, hasher, .. } = self;
         let session = &mut records[slot];
         assert!(session.is_live(), "a session ends once");
@@ -184,6 +199,8 @@ impl Sessions {
             assert!(!session.is_live() && session.opened == opened && !session.open.is_empty());
         }
         let live = self.records.iter().filter(|(_, s)| s.is_live()).count();
+        let tags = self.records.iter().filter(|(_, s)| s.is_live()).map(|(_, s)| s.tag_bytes());
+        assert_eq!(self.tag_bytes, tags.sum());
         assert!(live == self.order.len() && live == self.by_id.len() && live == self.by_token.len());
         for (&opened, &slot) in &self.order {
             let session = &self.records[slot];

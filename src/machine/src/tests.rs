@@ -86,6 +86,7 @@ impl World {
     pub(crate) fn compare(&self, keys: &[Key]) {
         self.machine.check();
         assert_eq!(self.machine.digest(), self.twin.digest());
+        assert_eq!(self.machine.state_bytes(), self.model.state_bytes());
         for key in keys {
             let description = self.machine.describe(key, self.clock_ms);
             assert_eq!(description, self.model.describe(key, self.clock_ms));

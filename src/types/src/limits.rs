@@ -37,6 +37,17 @@ pub const TRANSITIONS_KEPT: usize = 8;
 /// How many of the operators' last actions are kept on record.
 pub const OPERATOR_ACTS_KEPT: usize = 1_000;
 
+/// What a live session counts in the account of the state ([`ClusterLimits::state_bytes`]), beside the
+/// bytes of its tags: its record, its places in the indexes, its clock. In bytes.
+pub const SESSION_COST: u64 = 256;
+/// The same of a key with a record, beside the bytes of its name and its resource's: the record, its last
+/// transitions, its places in the indexes.
+pub const KEY_COST: u64 = 448;
+/// The same of a claim, held or waiting, beside the bytes of the resource it names.
+pub const CLAIM_COST: u64 = 96;
+/// The same of an ephemeral key, beside the bytes of its name and value.
+pub const VALUE_COST: u64 = 192;
+
 /// The limits of a cluster, as `format` fixed them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterLimits {
@@ -52,7 +63,14 @@ pub struct ClusterLimits {
     pub claims: u32,
     /// Ends of sessions remembered.
     pub ended_sessions: u32,
+    /// Bytes of sessions, keys, claims and ephemeral keys together, by the account described at
+    /// [`SESSION_COST`]. What would exceed it is refused: opens, acquires of keys without a record, puts of
+    /// more than was there.
+    pub state_bytes: u64,
 }
+
+/// The quota of a cluster that says nothing else: 1 GiB.
+const STATE_BYTES_DEFAULT: u64 = 1 << 30;
 
 impl Default for ClusterLimits {
     fn default() -> Self {
@@ -63,6 +81,7 @@ impl Default for ClusterLimits {
             idle_keys: 1_000_000,
             claims: 2_000_000,
             ended_sessions: 100_000,
+            state_bytes: STATE_BYTES_DEFAULT,
         }
     }
 }
@@ -77,6 +96,7 @@ impl ClusterLimits {
         w.u32(self.idle_keys);
         w.u32(self.claims);
         w.u32(self.ended_sessions);
+        w.u64(self.state_bytes);
     }
 
     /// Reads the fields.
@@ -91,6 +111,11 @@ impl ClusterLimits {
             idle_keys: r.u32()?,
             claims: r.u32()?,
             ended_sessions: r.u32()?,
+            // Directories of before there was a quota hold zeros here.
+            state_bytes: match r.u64()? {
+                0 => STATE_BYTES_DEFAULT,
+                bytes => bytes,
+            },
         })
     }
 }

@@ -45,6 +45,7 @@ pub fn limits() -> ClusterLimits {
         idle_keys: 12,
         claims: 100,
         ended_sessions: 40,
+        state_bytes: 22_000,
     }
 }
 

@@ -43,6 +43,8 @@ pub struct Report {
     pub puts: u64,
     /// How often the log answered each command in each way.
     pub outcomes: BTreeMap<(&'static str, &'static str), u64>,
+    /// Requests that the quota on the state refused.
+    pub over_quota: u64,
 }
 
 impl fmt::Display for Report {
@@ -50,7 +52,7 @@ impl fmt::Display for Report {
         write!(
             f,
             "seed {} ok: {:.1} s, {} events, {} committed, {} leader changes, {} strikes of {} kinds, {} grants, \
-             {} ousted, {} puts, {} expired, {} reads, {} answers, {} writes, {} of {} zombie writes refused, trace {:032x}",
+             {} ousted, {} puts, {} over the quota, {} expired, {} reads, {} answers, {} writes, {} of {} zombie writes refused, trace {:032x}",
             self.seed,
             self.simulated.as_secs_f64(),
             self.events,
@@ -61,6 +63,7 @@ impl fmt::Display for Report {
             self.grants,
             self.ousted,
             self.puts,
+            self.over_quota,
             self.expired,
             self.reads,
             self.answers,

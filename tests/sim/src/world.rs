@@ -498,6 +498,7 @@ impl World {
             ousted: self.witness.ousted_count(),
             outcomes: self.witness.outcomes().clone(),
             puts: self.witness.puts(),
+            over_quota: self.witness.over_quota(),
         }
     }
 }

@@ -58,7 +58,7 @@ fn whole_clusters_break_no_rule() {
     let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
     let (zombies, refused) = (sum(|r| r.zombie_writes), sum(|r| r.zombies_refused));
     println!(
-        "{} seeds, {} simulated s, {} committed, {} leader changes, {} strikes, {} grants, {} ousted, {} puts, {} expired, {} reads, \
+        "{} seeds, {} simulated s, {} committed, {} leader changes, {} strikes, {} grants, {} ousted, {} puts, {} over the quota, {} expired, {} reads, \
          {} answers compared, {} writes, {refused} of {zombies} zombie writes refused",
         reports.len(),
         reports.iter().map(|r| r.simulated.as_secs()).sum::<u64>(),
@@ -68,6 +68,7 @@ fn whole_clusters_break_no_rule() {
         sum(|r| r.grants),
         sum(|r| r.ousted),
         sum(|r| r.puts),
+        sum(|r| r.over_quota),
         sum(|r| r.expired),
         sum(|r| r.reads),
         sum(|r| r.answers),
@@ -76,6 +77,7 @@ fn whole_clusters_break_no_rule() {
     assert!(refused > 0, "no zombie was refused: the runs prove nothing about fences");
     assert!(sum(|r| r.ousted) > 500, "operators did too little");
     assert!(sum(|r| r.puts) > 5_000, "too little was put");
+    assert!(sum(|r| r.over_quota) > 500, "the quota was hardly ever reached");
     assert!(sum(|r| r.expired) > 500 && sum(|r| r.reads) > 10_000, "too little happened");
 }
 

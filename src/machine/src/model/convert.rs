@@ -63,8 +63,14 @@ impl Model {
         }
         let refusal = match self.held_claim(session, leads) {
             Err(refusal) => refusal,
-            Ok((key, _)) => {
+            Ok((key, claim)) => {
+                let more = value.len().saturating_sub(claim.proclaimed.map_or(0, |said| said.len())) as u64;
+                let over = if more > 0 { self.over_quota(more) } else { None };
                 let lock = self.locks.get_mut(&key).expect("held");
+                if let Some(refusal) = over.filter(|_| lock.class == Class::Election) {
+                    self.finish(session, ticket, Outcome::Refused);
+                    return Reply::Refused(refusal);
+                }
                 if lock.class == Class::Election {
                     lock.holders[0].proclaimed = Some(value);
                     self.finish(session, ticket, Outcome::Done);

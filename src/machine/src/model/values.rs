@@ -32,6 +32,11 @@ impl Values {
         self.rows.iter().filter(|row| row.session == session).count()
     }
 
+    /// What they count in the account of the state.
+    pub(super) fn cost(&self) -> u64 {
+        self.rows.iter().map(|row| 192 + row.key.len() as u64 + row.value.len() as u64).sum()
+    }
+
     /// How many keys of the dead are still there.
     pub(super) fn ending(&self) -> usize {
         self.dying.len()
@@ -75,8 +80,14 @@ impl Model {
         let known = self.values.find(&key).cloned();
         let refusal = match &known {
             Some(row) if row.session != session => Some(other(row)),
+            Some(row) if row.value.len() < value.len() => {
+                self.over_quota((value.len() - row.value.len()) as u64)
+            }
             Some(_) => None,
-            None => self.full(session),
+            None => {
+                let more = 192 + key.len() as u64 + value.len() as u64;
+                self.full(session).or_else(|| self.over_quota(more))
+            }
         };
         if let Some(refusal) = refusal {
             self.finish(session, ticket, Outcome::Refused);

@@ -67,3 +67,74 @@ fn the_queue_of_a_key_is_limited() {
     assert_eq!(w.queue(a, 4, "x"), 0);
     w.compare(&[name("x")]);
 }
+
+fn put(session: SessionId, ticket: u64, key: &str, bytes: usize) -> Command {
+    Command::Put { session, ticket: Ticket(ticket), key: name(key), value: std::vec![7; bytes].into() }
+}
+
+fn fenced(session: SessionId, ticket: u64, key: &str, resource: &str) -> Command {
+    let (ticket, resource) = (Ticket(ticket), Some(name(resource)));
+    let (key, class, mode, on_death) = (name(key), Class::Fenced, Mode::Exclusive, OnDeath::Release);
+    Command::Acquire { session, ticket, key, class, resource, mode, wait: true, on_death }
+}
+
+#[test]
+fn the_account_of_the_state_is_a_fixed_cost_a_record_and_the_bytes_of_names_and_values() {
+    let mut w = World::new();
+    let account = |w: &World| {
+        w.machine.check();
+        w.machine.state_bytes()
+    };
+    assert_eq!(account(&w), 0);
+    let (a, b) = (w.open(1), w.open(2));
+    let sessions = 2 * (256 + "owner 1".len() as u64);
+    assert_eq!(account(&w), sessions);
+    w.reply(&fenced(a, 1, "key", "db"));
+    assert_eq!(account(&w), sessions + (448 + 3 + 2) + (96 + 2));
+    w.reply(&fenced(b, 1, "key", "other"));
+    assert_eq!(account(&w), sessions + (448 + 3 + 2) + (96 + 2) + (96 + 5));
+    w.release(a, 1);
+    assert_eq!(account(&w), sessions + (448 + 3 + 5) + (96 + 5), "the record names the last resource");
+    w.reply(&put(a, 2, "svc", 10));
+    w.reply(&put(a, 3, "svc", 4));
+    assert_eq!(account(&w), sessions + (448 + 3 + 5) + (96 + 5) + (192 + 3 + 4));
+    w.end(a, Cause::Closed, 0);
+    assert_eq!(account(&w), sessions / 2 + (448 + 3 + 5) + (96 + 5) + (192 + 3 + 4));
+    w.apply(&Command::Sweep { releases: 1 });
+    w.end(b, Cause::Closed, 50);
+    assert_eq!(account(&w), 448 + 3 + 5, "an idle key keeps its record");
+    let act = palisade_types::OperatorAct::Retire { key: name("key"), epoch: w.describe("key").epoch };
+    w.apply(&Command::Operator { by: name("o"), reason: name("r"), act, release_now: 0 });
+    assert_eq!(account(&w), 0);
+    w.compare(&[name("key"), name("svc")]);
+}
+
+#[test]
+fn beyond_the_quota_nothing_new_is_taken_and_what_frees_or_repeats_passes() {
+    let account = 2 * (256 + 7) + (448 + 3 + 2) + (96 + 2) + (192 + 3 + 10);
+    let limits = ClusterLimits { state_bytes: account, ..ClusterLimits::default() };
+    let mut w = World::with(limits);
+    let (a, b) = (w.open(1), w.open(2));
+    w.reply(&fenced(a, 1, "key", "db"));
+    assert!(matches!(w.refusal(&put(a, 2, "svc", 11)), Refusal::QuotaExceeded { .. }), "one byte too many");
+    assert!(matches!(w.reply(&put(a, 3, "svc", 10)), Reply::PutDone { .. }));
+    assert_eq!(w.machine.state_bytes(), account);
+
+    let full = |refusal| assert!(matches!(refusal, Refusal::QuotaExceeded { limit, .. } if limit == account));
+    let open = Command::OpenSession { token: SessionToken(3), ttl_ms: 0, owner: None, incarnation: None };
+    full(w.refusal(&open));
+    full(w.refusal(&fenced(b, 1, "new", "db")));
+    finished_as_refused(&mut w, b, 1);
+    full(w.refusal(&put(b, 2, "new", 0)));
+    full(w.refusal(&put(a, 4, "svc", 11)));
+
+    w.open(2);
+    assert!(matches!(w.reply(&put(a, 5, "svc", 10)), Reply::PutDone { .. }), "no more than before");
+    assert!(matches!(w.reply(&fenced(b, 3, "key", "db")), Reply::Queued { .. }), "a key that is known");
+    assert_eq!(w.release(a, 1), [(b, Ticket(3))]);
+    let delete = Command::Delete { session: a, ticket: Ticket(6), key: name("svc") };
+    assert!(matches!(w.reply(&delete), Reply::Deleted { existed: true, .. }));
+    w.end(a, Cause::Closed, 50);
+    assert!(matches!(w.reply(&open), Reply::Opened { .. }), "an end has made room");
+    w.compare(&[name("key"), name("new"), name("svc")]);
+}

@@ -217,6 +217,7 @@ fn small() -> ClusterLimits {
         idle_keys: 3,
         claims: 18,
         ended_sessions: 5,
+        state_bytes: 20_000,
     }
 }
 

@@ -87,6 +87,25 @@ fn a_key_of_another_session_is_refused_by_name_and_so_is_its_removal() {
 }
 
 #[test]
+fn a_successor_under_the_same_owner_tag_does_not_take_the_old_sessions_key_for_its_own() {
+    let mut w = World::new();
+    let open = |token| Command::OpenSession {
+        token: SessionToken(token),
+        ttl_ms: 0,
+        owner: Some(name("worker-3")),
+        incarnation: None,
+    };
+    let Reply::Opened { session: old, .. } = w.reply(&open(1)) else { panic!("opened") };
+    w.reply(&put(old, 1, "k", b"old"));
+    let Reply::Opened { session: new, .. } = w.reply(&open(2)) else { panic!("opened") };
+    assert_eq!(w.refusal(&put(new, 1, "k", b"new")), owned_by(old, "worker-3"));
+    w.end(old, Cause::Expired { silent_ms: 31_000 }, 50);
+    assert!(matches!(w.reply(&put(new, 2, "k", b"new")), Reply::PutDone { .. }));
+    w.apply(&Command::Sweep { releases: 50 });
+    assert_eq!(&*w.machine.get(&name("k")).unwrap().value, b"new", "the end of the old one is over");
+}
+
+#[test]
 fn locks_and_ephemeral_keys_do_not_share_names() {
     let mut w = World::new();
     let (a, b) = (w.open(1), w.open(2));

@@ -53,6 +53,7 @@ pub struct Witness {
     values: ValuesCheck,
     limits: ClusterLimits,
     answers: u64,
+    over_quota: u64,
     reads: u64,
     outcomes: BTreeMap<(&'static str, &'static str), u64>,
 }
@@ -75,6 +76,7 @@ impl Witness {
             values: ValuesCheck::default(),
             limits,
             answers: 0,
+            over_quota: 0,
             reads: 0,
             outcomes: BTreeMap::new(),
         }
@@ -114,6 +116,11 @@ impl Witness {
     /// How many different puts were acknowledged.
     pub fn puts(&self) -> u64 {
         self.values.acknowledged
+    }
+
+    /// How many requests the quota on the state refused.
+    pub fn over_quota(&self) -> u64 {
+        self.over_quota
     }
 
     /// How many reads were taken down.
@@ -207,6 +214,8 @@ impl Witness {
     /// S8 when the naive machine never said so, or not since the request arrived; R11 for a read.
     pub fn on_reply(&mut self, asked: &Asked, reply: &Reply) -> Checked {
         self.answers += 1;
+        let of_the_state = |refusal: &Refusal| matches!(refusal, Refusal::QuotaExceeded { what, .. } if what == "the state in bytes");
+        self.over_quota += u64::from(matches!(reply, Reply::Refused(refusal) if of_the_state(refusal)));
         match (&asked.request, reply) {
             (_, Reply::Refused(refusal)) if is_the_shards(refusal) => Ok(()),
             (Request::Status, Reply::Status(_)) => Ok(()),

@@ -13,6 +13,9 @@ pub const VOTERS_MAX: usize = 15;
 pub struct Config {
     /// This node.
     pub id: NodeId,
+    /// Counts the starts of this node, so that the numbers it gives away are never used twice over its
+    /// restarts. Default 0, for a node that never restarts.
+    pub boot: u64,
     /// The shard whose log this is; blocks of other shards are refused.
     pub shard: ShardId,
     /// All voters, this node included; order does not matter.
@@ -71,6 +74,7 @@ impl Config {
     pub fn new(id: NodeId, shard: ShardId, voters: Vec<NodeId>) -> Config {
         Config {
             id,
+            boot: 0,
             shard,
             voters,
             heartbeat: Duration::from_millis(100),

@@ -33,6 +33,7 @@ impl Raft {
     fn start_pre_vote(&mut self) {
         self.draw_election_at();
         self.leader = None;
+        self.asking.clear();
         self.state = State::PreCandidate(self.candidacy());
         self.note_answer(self.config.id, true);
         self.ask_for_votes();

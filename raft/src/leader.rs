@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use palisade_types::block::Seal;
 use palisade_types::{Block, BlockBuilder, LogIndex, Mutant, NodeId, Time};
 
-use crate::message::{Append, AppendReply, AppendResult, Message};
+use crate::message::{Append, AppendReply, AppendResult, AskId, Message};
 use crate::node::{Raft, State};
 use crate::progress::{Progress, ProgressState};
 use crate::rounds::Rounds;
@@ -19,6 +19,8 @@ pub(crate) struct Leadership {
     pub(crate) peers: BTreeMap<NodeId, Progress>,
     pub(crate) heartbeat_at: Time,
     pub(crate) rounds: Rounds,
+    /// The newest question for a read index of each follower.
+    pub(crate) asked: BTreeMap<NodeId, AskId>,
     /// The commit index the term began with.
     pub(crate) inherited_commit: LogIndex,
 }
@@ -32,8 +34,14 @@ impl Raft {
         let others = self.membership.voters().iter().filter(|&&v| v != self.config.id);
         let peers = others.map(|&v| (v, Progress::new(last, self.now))).collect();
         let heartbeat_at = self.now + self.config.heartbeat;
-        let rounds = Rounds::default();
-        self.state = State::Leader(Leadership { peers, heartbeat_at, rounds, inherited_commit: self.commit });
+        self.asking.clear();
+        self.state = State::Leader(Leadership {
+            peers,
+            heartbeat_at,
+            rounds: Rounds::default(),
+            asked: BTreeMap::new(),
+            inherited_commit: self.commit,
+        });
         self.leader = Some(self.config.id);
         let mut builder = BlockBuilder::new();
         builder.push(|_| ());

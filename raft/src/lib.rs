@@ -35,6 +35,7 @@
 
 extern crate alloc;
 
+mod asking;
 mod check;
 mod config;
 mod election;
@@ -52,10 +53,13 @@ mod rounds;
 
 pub use config::{Config, ConfigError, VOTERS_MAX};
 pub use membership::{Membership, Tally};
-pub use message::{Append, AppendReply, AppendResult, Message, PreVote, PreVoteReply, Vote, VoteReply};
+pub use message::{
+    Append, AppendReply, AppendResult, AskId, Message, PreVote, PreVoteReply, ReadIndex, ReadIndexReply,
+    Vote, VoteReply,
+};
 pub use node::{Raft, Restored};
 pub use progress::ProgressState;
 pub use ready::{
-    NotLeader, Persist, PersistNumber, Ready, Role, RoleChange, Round, RoundError, RoundId, Status,
-    VoterStatus,
+    NotLeader, Persist, PersistNumber, ReadAnswer, Ready, Role, RoleChange, Round, RoundError, RoundId,
+    Status, VoterStatus,
 };

@@ -262,6 +262,7 @@ fn random_u64() -> Result<u64, ServeError> {
 fn shard_config(config: &Config, members: &Members) -> Result<ShardConfig, ServeError> {
     let identity = members.identity();
     let mut raft = palisade_raft::Config::new(identity.node, ShardId(0), identity.voters.clone());
+    raft.boot = members.boot();
     raft.heartbeat = config.heartbeat;
     raft.election_min = config.election_min;
     raft.election_max = config.election_max;

@@ -6,5 +6,6 @@ mod judge;
 mod paper;
 mod quorum;
 mod random;
+mod reads;
 mod script;
 mod topology;

@@ -21,7 +21,7 @@ use crate::rounds::{Item, Read};
 use crate::shard::Shard;
 
 /// When a busy server asks to be asked again.
-const RETRY_AFTER_MS: u32 = 20;
+pub(crate) const RETRY_AFTER_MS: u32 = 20;
 
 /// How a command competes for room when the server is at its limit.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -17,6 +17,7 @@ use crate::input::Input;
 use crate::links::Links;
 use crate::pace::{Bounds, Pace};
 use crate::pending::{Origin, Pending};
+use crate::remote::Remote;
 use crate::rounds::Rounds;
 use crate::stages::Stages;
 use crate::waits::Waits;
@@ -45,6 +46,7 @@ pub struct Shard {
     pub(crate) pace: Pace,
     pub(crate) pending: Pending,
     pub(crate) rounds: Rounds,
+    pub(crate) remote: Remote,
     pub(crate) clocks: Clocks,
     pub(crate) waits: Waits,
     pub(crate) links: Links,
@@ -79,8 +81,12 @@ pub struct Counters {
     pub blocks_applied: u64,
     /// Renewals acknowledged, sessions counted.
     pub renewals: u64,
-    /// Reads served.
+    /// Reads answered, of any consistency and by any role.
     pub reads: u64,
+    /// Those of them that a leader told this node the index for.
+    pub follower_reads: u64,
+    /// Those of them that asked for no more than what this node had applied.
+    pub stale_reads: u64,
     /// Confirmation rounds started.
     pub rounds: u64,
     /// Sessions this node decided to expire.
@@ -119,6 +125,7 @@ impl Shard {
             pace: Pace::new(bounds, now),
             pending: Pending::default(),
             rounds: Rounds::default(),
+            remote: Remote::default(),
             clocks: Clocks::default(),
             waits: Waits::default(),
             links: Links::new(config.hash_seed),
@@ -163,6 +170,7 @@ impl Shard {
         self.pass_time(now, out);
         self.raft.tick(now);
         self.act_on_due(now);
+        self.give_up_reads(now, out);
         self.run_urgent(now, out);
         self.note_stages(now, out);
         self.fed_disk = !out.disk.is_empty();
@@ -176,7 +184,7 @@ impl Shard {
         let mut next = self.raft.next_deadline().min(self.wal.next_deadline());
         if self.raft.has_committed() {
             // Nobody waits for what a follower applies: the turn that ends the disk's work will do.
-            let patience = self.deferred && self.leading.is_none();
+            let patience = self.deferred && self.leading.is_none() && self.remote.applying() == 0;
             next = next.min(if patience { self.seen + APPLY_WITHIN } else { self.seen });
         }
         if self.serving {
@@ -185,6 +193,7 @@ impl Shard {
                 next = next.min(self.seen + SWEEP_EVERY);
             }
         }
+        next = next.min(self.remote.next(self.read_patience()));
         if !self.open.is_empty() && self.wal.is_idle() {
             next = next.min(self.pace.next());
         }

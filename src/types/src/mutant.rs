@@ -1,6 +1,6 @@
 //! Bugs that can be switched on in the simulator, to show that the tests would find them. The
 //! numbers are those of the catalogue of Raft and lock-server bugs kept in `tests/SIMULATION.md`; the O
-//! are bugs of what operators do.
+//! are bugs of what operators do, the F bugs of reads.
 //! No configuration file, flag or message can reach this: a server always runs with none.
 
 /// A bug that other systems have shipped.
@@ -31,11 +31,13 @@ pub enum Mutant {
     O1 = 33,
     /// A retired key starts again at the epoch it had.
     O2 = 34,
+    /// A follower answers a linearizable read by its own commit index, without asking the leader.
+    F1 = 48,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 12] = [
+    pub const ALL: [Mutant; 13] = [
         Mutant::B1,
         Mutant::B3,
         Mutant::B4,
@@ -48,6 +50,7 @@ impl Mutant {
         Mutant::B22,
         Mutant::O1,
         Mutant::O2,
+        Mutant::F1,
     ];
 }
 

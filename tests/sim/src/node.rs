@@ -116,6 +116,7 @@ impl Node {
     fn config(&self, options: &Options, rng: &mut Rng) -> ShardConfig {
         let o = &options.raft;
         let mut raft = palisade_raft::Config::new(self.id, SHARD, self.identity.voters.clone());
+        raft.boot = self.life;
         raft.heartbeat = o.heartbeat;
         raft.election_min = o.election_min;
         raft.election_max = o.election_max;

@@ -199,8 +199,10 @@ pub struct ShardOptions {
 /// What the clients do.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkloadOptions {
-    /// Client processes.
+    /// Client processes with sessions.
     pub clients: usize,
+    /// Client processes without: they read from whichever node they are connected to.
+    pub readers: usize,
     /// Sessions each opens.
     pub sessions: usize,
     /// Keys many want.
@@ -281,6 +283,9 @@ impl Options {
             mutants: Mutants::NONE,
         };
         options.aim(&mut rng);
+        // Drawn apart, so that the rest of a seed's draw stays what it was.
+        let mut apart = Rng::new(seed ^ 0x4ead_5eed);
+        options.workload.readers = apart.between(1, 2) as usize;
         // A network or a disk that is as slow as an election timeout is long proves nothing about
         // progress; slow links and disks are faults of their own.
         let timeout = options.raft.election_min;
@@ -431,6 +436,7 @@ fn draw_workload(rng: &mut Rng) -> WorkloadOptions {
     let clients = rng.between(2, 6);
     WorkloadOptions {
         clients: clients as usize,
+        readers: 0,
         sessions: rng.between(1, 2) as usize,
         hot_keys: rng.between(1, 4),
         cold_keys: rng.between(1, 60),

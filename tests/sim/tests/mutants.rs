@@ -22,7 +22,8 @@ fn profile(mutant: Mutant) -> Profile {
         | Mutant::B13
         | Mutant::B22
         | Mutant::O1
-        | Mutant::O2 => Profile::Swarm,
+        | Mutant::O2
+        | Mutant::F1 => Profile::Swarm,
     }
 }
 
@@ -94,6 +95,11 @@ fn a_forced_release_of_another_grant_is_found() {
 #[test]
 fn a_retired_key_that_forgets_its_epoch_is_found() {
     hunt(Mutant::O2);
+}
+
+#[test]
+fn a_follower_that_does_not_ask_the_leader_is_found() {
+    hunt(Mutant::F1);
 }
 
 #[test]

@@ -58,8 +58,8 @@ fn whole_clusters_break_no_rule() {
     let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
     let (zombies, refused) = (sum(|r| r.zombie_writes), sum(|r| r.zombies_refused));
     println!(
-        "{} seeds, {} simulated s, {} committed, {} leader changes, {} strikes, {} grants, {} ousted, {} expired, {} reads, \
-         {} answers compared, {} writes, {refused} of {zombies} zombie writes refused",
+        "{} seeds, {} simulated s, {} committed, {} leader changes, {} strikes, {} grants, {} ousted, {} expired, {} reads \
+         ({} by followers, {} by lease, {} stale), {} answers compared, {} writes, {refused} of {zombies} zombie writes refused",
         reports.len(),
         reports.iter().map(|r| r.simulated.as_secs()).sum::<u64>(),
         sum(|r| r.committed),
@@ -69,11 +69,16 @@ fn whole_clusters_break_no_rule() {
         sum(|r| r.ousted),
         sum(|r| r.expired),
         sum(|r| r.reads),
+        sum(|r| r.follower_reads),
+        sum(|r| r.lease_reads),
+        sum(|r| r.stale_reads),
         sum(|r| r.answers),
         sum(|r| r.writes),
     );
     assert!(refused > 0, "no zombie was refused: the runs prove nothing about fences");
     assert!(sum(|r| r.ousted) > 500, "operators did too little");
+    assert!(sum(|r| r.follower_reads) > 1_000, "followers answered too little");
+    assert!(sum(|r| r.stale_reads) > 1_000, "too few stale reads");
     assert!(sum(|r| r.expired) > 500 && sum(|r| r.reads) > 10_000, "too little happened");
 }
 

@@ -2,20 +2,20 @@
 //! log. Every answer a client gets must be the naive machine's answer to that command, at an index
 //! that was not committed yet when the request arrived (so order respects real time); every push
 //! must tell of something that happened; every read must show the naive machine's state at its
-//! revision, and a revision no older than what was committed when the read arrived (R11).
+//! revision (R11; that the revision is new enough is the business of `reads.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use palisade_machine::model::Model;
 use palisade_machine::{Applied, Command, Effect};
-use palisade_types::reply::{Consistency, ReadMark};
 use palisade_types::{
     Block, Cause, ClusterLimits, Epoch, Fence, Key, LogIndex, Outcome, Refusal, Reply, SessionId,
     SessionToken, Ticket, Time,
 };
 use palisade_wire::{Push, Query, Request};
 
+use super::reads::mark_of;
 use super::sessions::SessionsCheck;
 use super::{Checked, Violation, demand};
 use crate::links::Asked;
@@ -51,7 +51,6 @@ pub struct Witness {
     read: BTreeMap<LogIndex, Vec<(Request, Reply)>>,
     limits: ClusterLimits,
     answers: u64,
-    reads: u64,
 }
 
 impl Witness {
@@ -71,7 +70,6 @@ impl Witness {
             read: BTreeMap::new(),
             limits,
             answers: 0,
-            reads: 0,
         }
     }
 
@@ -88,11 +86,6 @@ impl Witness {
     /// How many answers were compared.
     pub fn answers(&self) -> u64 {
         self.answers
-    }
-
-    /// How many reads were taken down.
-    pub fn reads(&self) -> u64 {
-        self.reads
     }
 
     /// Takes in what was committed meanwhile. `blocks` is the whole committed log.
@@ -173,7 +166,7 @@ impl Witness {
     /// A node answers a request.
     ///
     /// # Errors
-    /// S8 when the naive machine never said so, or not since the request arrived; R11 for a read.
+    /// S8 when the naive machine never said so, or not since the request arrived.
     pub fn on_reply(&mut self, asked: &Asked, reply: &Reply) -> Checked {
         self.answers += 1;
         match (&asked.request, reply) {
@@ -188,33 +181,15 @@ impl Witness {
                     refusal => demand(is_the_shards(refusal), "S8", || format!("{asked:?} got {reply:?}")),
                 })
             }
-            (
-                Request::Read { consistency, .. },
-                Reply::Described { read, .. }
-                | Reply::Locks { read, .. }
-                | Reply::Sessions { read, .. }
-                | Reply::OperatorActs { read, .. },
-            ) => self.on_read(asked, *consistency, *read, reply),
+            (Request::Read { .. }, reply) => {
+                if let Some(read) = mark_of(reply) {
+                    self.read.entry(read.revision).or_default().push((asked.request.clone(), reply.clone()));
+                    return Ok(());
+                }
+                Err(Violation::new("S8", format!("{asked:?} got {reply:?}")))
+            }
             _ => self.said_since(asked, reply),
         }
-    }
-
-    /// A read is answered.
-    fn on_read(&mut self, asked: &Asked, wanted: Consistency, read: ReadMark, reply: &Reply) -> Checked {
-        self.reads += 1;
-        let fits = match wanted {
-            Consistency::Linearizable | Consistency::Stale => read.consistency == wanted,
-            Consistency::Lease => read.consistency != Consistency::Stale,
-        };
-        demand(fits, "R11", || format!("a {wanted} read got a {} answer", read.consistency))?;
-        demand(read.consistency == Consistency::Stale || read.revision >= asked.committed, "R11", || {
-            format!(
-                "a {} read shows {}, {} was committed before it arrived",
-                read.consistency, read.revision, asked.committed
-            )
-        })?;
-        self.read.entry(read.revision).or_default().push((asked.request.clone(), reply.clone()));
-        Ok(())
     }
 
     fn attached(&self, session: SessionId, token: SessionToken, reply: &Reply) -> Checked {

@@ -41,6 +41,7 @@ impl Raft {
                 assert_eq!(last.term, self.term, "a leader's log ends in its term");
                 assert_eq!(lead.peers.len() + 1, self.membership.voters().len(), "all voters are led");
                 lead.rounds.check();
+                lead.lease.check();
                 for progress in lead.peers.values() {
                     progress.check(last.index);
                     assert!(self.log.edge(progress.match_index).is_some(), "followers match at edges");

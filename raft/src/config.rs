@@ -36,6 +36,9 @@ pub struct Config {
     pub append_bytes_max: usize,
     /// The most committed blocks handed out in one [`crate::Ready`]. Default 4.
     pub committed_blocks_max: usize,
+    /// Leaders may answer reads by lease, and nodes that start keep to what that takes. Must be equal on
+    /// all nodes, as [`Config::election_min`] must be. Default false.
+    pub leases: bool,
     /// A leader whose disk has not finished a persist for so long steps down, and a node in that
     /// state does not stand. Default 2 s.
     pub disk_stall: Duration,
@@ -84,6 +87,7 @@ impl Config {
             inflight_bytes_max: 8 << 20,
             append_bytes_max: 512 << 10,
             committed_blocks_max: 4,
+            leases: false,
             disk_stall: Duration::from_secs(2),
             mutants: Mutants::NONE,
         }

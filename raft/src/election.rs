@@ -117,12 +117,13 @@ impl Raft {
         }
     }
 
-    /// Whether a leader is believed to be alive, so that nobody else should be elected.
+    /// Whether a leader is believed to be alive, so that nobody else should be elected; or might be, for
+    /// all that a node knows that has just started.
     pub(crate) fn is_sticky(&self) -> bool {
         match self.state {
             State::Leader(_) => true,
             State::Follower(_) | State::PreCandidate(_) | State::Candidate(_) => {
-                self.heard_at.is_some_and(|at| self.now < at + self.config.election_min)
+                self.is_new_here() || self.heard_at.is_some_and(|at| self.now < at + self.config.election_min)
             }
         }
     }
@@ -151,8 +152,11 @@ impl Raft {
     pub(crate) fn on_vote(&mut self, from: NodeId, m: Vote) {
         let free = self.vote.is_none() || self.vote == Some(from);
         // In the term of a known leader no vote is left that could matter.
-        let granted =
-            m.term == self.term && free && self.leader.is_none() && self.is_as_new(m.last_term, m.last_index);
+        let granted = m.term == self.term
+            && free
+            && self.leader.is_none()
+            && !self.is_new_here()
+            && self.is_as_new(m.last_term, m.last_index);
         if granted {
             if self.vote.is_none() {
                 self.set_term(self.term, Some(from));

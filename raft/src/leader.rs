@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use palisade_types::block::Seal;
 use palisade_types::{Block, BlockBuilder, LogIndex, Mutant, NodeId, Time};
 
+use crate::lease::Lease;
 use crate::message::{Append, AppendReply, AppendResult, AskId, Message};
 use crate::node::{Raft, State};
 use crate::progress::{Progress, ProgressState};
@@ -19,6 +20,7 @@ pub(crate) struct Leadership {
     pub(crate) peers: BTreeMap<NodeId, Progress>,
     pub(crate) heartbeat_at: Time,
     pub(crate) rounds: Rounds,
+    pub(crate) lease: Lease,
     /// The newest question for a read index of each follower.
     pub(crate) asked: BTreeMap<NodeId, AskId>,
     /// The commit index the term began with.
@@ -39,6 +41,7 @@ impl Raft {
             peers,
             heartbeat_at,
             rounds: Rounds::default(),
+            lease: Lease::default(),
             asked: BTreeMap::new(),
             inherited_commit: self.commit,
         });
@@ -73,7 +76,7 @@ impl Raft {
         }
         let State::Leader(lead) = &self.state else { return };
         if self.now >= lead.heartbeat_at {
-            self.send_heartbeats();
+            self.beat();
         }
     }
 

@@ -41,6 +41,7 @@ mod config;
 mod election;
 mod follower;
 mod leader;
+mod lease;
 mod ledger;
 mod log;
 mod mail;
@@ -52,6 +53,7 @@ mod ready;
 mod rounds;
 
 pub use config::{Config, ConfigError, VOTERS_MAX};
+pub use lease::LEASE_DRIFT_PERCENT;
 pub use membership::{Membership, Tally};
 pub use message::{
     Append, AppendReply, AppendResult, AskId, Message, PreVote, PreVoteReply, ReadIndex, ReadIndexReply,

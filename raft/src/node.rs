@@ -53,6 +53,10 @@ pub struct Raft {
     rng: Rng,
     /// The latest time heard of.
     pub(crate) now: Time,
+    /// When this node started.
+    pub(crate) started: Time,
+    /// The clock of leases, as last handed in.
+    pub(crate) lease_now: Option<Time>,
     pub(crate) term: Term,
     pub(crate) vote: Option<NodeId>,
     pub(crate) leader: Option<NodeId>,
@@ -94,6 +98,8 @@ impl Raft {
             membership: Membership::new(config.voters.clone()),
             rng: Rng::new(seed),
             now,
+            started: now,
+            lease_now: None,
             term,
             vote,
             leader: None,

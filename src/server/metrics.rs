@@ -72,6 +72,8 @@ metrics! {
     reads, "counter", "palisade_reads_total";
     /// Linearizable reads answered by this node while another led.
     follower_reads, "counter", "palisade_follower_reads_total";
+    /// Reads answered by lease.
+    lease_reads, "counter", "palisade_lease_reads_total";
     /// Stale reads answered.
     stale_reads, "counter", "palisade_stale_reads_total";
     /// Confirmation rounds started as a leader.

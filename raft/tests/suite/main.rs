@@ -3,6 +3,7 @@
 
 mod cluster;
 mod judge;
+mod leases;
 mod paper;
 mod quorum;
 mod random;

@@ -17,13 +17,13 @@ fn led() -> Cluster {
 
 fn ask(cluster: &mut Cluster, id: u32) -> AskId {
     let now = cluster.now;
-    cluster.node(id).raft.ask_read_index(now).unwrap()
+    cluster.node(id).raft.ask_read_index(now).expect("it follows a leader")
 }
 
 /// The leader answers what it was asked, as the shard does: after a round.
 fn answer(cluster: &mut Cluster, leader: u32, among: &[u32]) -> LogIndex {
     let questions = std::mem::take(&mut cluster.node(leader).questions);
-    let round = cluster.round(leader).unwrap();
+    let round = cluster.round(leader).expect("it leads and has committed");
     cluster.settle(among);
     assert_eq!(cluster.node(leader).confirmed, Some(round.id));
     for (node, ask) in questions {

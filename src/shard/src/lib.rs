@@ -27,6 +27,7 @@ mod clocks;
 mod config;
 pub mod formation;
 mod input;
+mod leases;
 mod links;
 mod pace;
 pub mod peer_codec;

@@ -19,7 +19,7 @@ use crate::turn::refuse_read;
 impl Shard {
     /// Takes a read, of any consistency, at any node. What is stale is answered here and now, with or
     /// without a leader; all else joins the next round, or at a node that does not lead the next
-    /// question to the leader.
+    /// question to the leader. Who asks for the lease waits for the end of the turn.
     pub(crate) fn take_read(
         &mut self,
         now: Time,
@@ -36,9 +36,18 @@ impl Shard {
                 self.answer_read(now, Consistency::Stale, &read, out);
                 Ok(())
             }
+            (Consistency::Lease, Some(_)) if self.config.lease_reads => self.join_leases(read),
             (_, Some(_)) => self.join(Item::Read(read)),
             (_, None) => self.join_remote(now, read),
         }
+    }
+
+    fn join_leases(&mut self, read: Read) -> Result<(), Refusal> {
+        if self.leases.len() >= self.config.in_hand_max {
+            return Err(Refusal::Busy { retry_after_ms: RETRY_AFTER_MS });
+        }
+        self.leases.join(read);
+        Ok(())
     }
 
     /// A read for which the leader is to be asked.

@@ -14,6 +14,7 @@ use crate::clock::ClusterClock;
 use crate::clocks::Clocks;
 use crate::config::ShardConfig;
 use crate::input::Input;
+use crate::leases::Leases;
 use crate::links::Links;
 use crate::pace::{Bounds, Pace};
 use crate::pending::{Origin, Pending};
@@ -33,6 +34,8 @@ const APPLY_WITHIN: Duration = Duration::from_millis(2);
 /// The driver hands in everything that happened ([`Shard::handle`]), calls [`Shard::finish_turn`]
 /// and then [`Shard::apply_turn`] once each, carries out the [`Actions`] after either, and comes back
 /// with the next inputs or at [`Shard::next_deadline`]. Time is the driver's and must not go back.
+/// Where reads by lease are allowed, a turn begins with [`Shard::lease_time`] and calls
+/// [`Shard::serve_leases`] between its last input and [`Shard::finish_turn`].
 pub struct Shard {
     pub(crate) config: ShardConfig,
     pub(crate) raft: Raft,
@@ -47,6 +50,7 @@ pub struct Shard {
     pub(crate) pending: Pending,
     pub(crate) rounds: Rounds,
     pub(crate) remote: Remote,
+    pub(crate) leases: Leases,
     pub(crate) clocks: Clocks,
     pub(crate) waits: Waits,
     pub(crate) links: Links,
@@ -87,6 +91,8 @@ pub struct Counters {
     pub follower_reads: u64,
     /// Those of them that asked for no more than what this node had applied.
     pub stale_reads: u64,
+    /// Those of them that this node answered by its lease.
+    pub lease_reads: u64,
     /// Confirmation rounds started.
     pub rounds: u64,
     /// Sessions this node decided to expire.
@@ -126,6 +132,7 @@ impl Shard {
             pending: Pending::default(),
             rounds: Rounds::default(),
             remote: Remote::default(),
+            leases: Leases::default(),
             clocks: Clocks::default(),
             waits: Waits::default(),
             links: Links::new(config.hash_seed),

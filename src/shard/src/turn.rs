@@ -161,6 +161,7 @@ impl Shard {
         }
         self.serve_rounds(now, out);
         self.serve_remote(now, out);
+        self.serve_leased(now, out);
         if let Some(change) = change
             && change.role != Role::Leader
         {
@@ -206,6 +207,7 @@ impl Shard {
         for item in self.rounds.take_all() {
             refuse_item(&item, leader, out);
         }
+        self.leases.take_all().iter().for_each(|read| refuse_read(read, leader, out));
         if !self.config.mutants.has(Mutant::B20) {
             self.clocks.clear();
         }

@@ -30,6 +30,9 @@ struct Cluster {
     wire: VecDeque<(usize, usize, Message)>,
     /// Messages that are lost, by their ends.
     cut: Vec<(usize, usize)>,
+    /// In the next turn the process stands still for so long, between its first look at the clock and the
+    /// arrival of the input.
+    pause: Duration,
     next_id: u64,
 }
 
@@ -58,7 +61,8 @@ impl Cluster {
     fn new(change: impl Fn(&mut ShardConfig)) -> Cluster {
         let now = Time::from_millis(1_000);
         let nodes = (1..=3).map(|id| node(id, &change, now)).collect();
-        let mut cluster = Cluster { now, nodes, wire: VecDeque::new(), cut: Vec::new(), next_id: 0 };
+        let mut cluster =
+            Cluster { now, nodes, wire: VecDeque::new(), cut: Vec::new(), pause: Duration::ZERO, next_id: 0 };
         cluster.pass_until(|c| c.leader().is_some());
         cluster.pass(Duration::from_millis(500));
         cluster
@@ -76,11 +80,14 @@ impl Cluster {
     /// One node's turn, with what it asks of disk and peers.
     fn turn(&mut self, at: usize, input: Option<Input>) {
         let now = self.now;
+        let pause = std::mem::take(&mut self.pause);
         let n = &mut self.nodes[at];
         let mut out = Actions::default();
+        n.shard.lease_time(now);
         if let Some(input) = input {
             n.shard.handle(now, input, &mut out);
         }
+        n.shard.serve_leases(now, now + pause, &mut out);
         loop {
             n.shard.finish_turn(now, &mut out);
             n.shard.apply_turn(now, &mut out);
@@ -285,4 +292,83 @@ fn a_page_without_rows_is_refused_whatever_its_consistency() {
         let refused = c.ask(follower, Request::Read { consistency, query });
         assert!(matches!(refused, Reply::Refused(Refusal::BadRequest { .. })), "{refused:?}");
     }
+}
+
+fn leases(config: &mut ShardConfig) {
+    config.lease_reads = true;
+    config.raft.leases = true;
+}
+
+fn rounds(c: &Cluster, at: usize) -> u64 {
+    c.nodes[at].shard.counters().rounds
+}
+
+#[test]
+fn a_leader_answers_by_its_lease_at_once_and_without_a_round() {
+    let mut c = Cluster::new(leases);
+    let leader = c.leader().expect("a leader");
+    let before = rounds(&c, leader);
+    let id = c.send(leader, read(Consistency::Lease));
+    let (mark, _) = described(&c.take(leader, id).expect("an answer in the same turn"));
+    assert_eq!(mark.consistency, Consistency::Lease);
+    assert_eq!(mark.revision, c.nodes[leader].shard.applied());
+    assert_eq!((rounds(&c, leader), c.nodes[leader].shard.counters().lease_reads), (before, 1));
+}
+
+#[test]
+fn a_lease_that_is_not_allowed_or_not_asked_for_is_not_used() {
+    for (allowed, asked) in [(false, Consistency::Lease), (true, Consistency::Linearizable)] {
+        let mut c = Cluster::new(|config| {
+            if allowed {
+                leases(config);
+            }
+        });
+        let leader = c.leader().expect("a leader");
+        let id = c.send(leader, read(asked));
+        assert_eq!(c.take(leader, id), None, "it waits for a round");
+        c.settle();
+        let (mark, _) = described(&c.take(leader, id).expect("an answer"));
+        assert_eq!(mark.consistency, Consistency::Linearizable);
+    }
+}
+
+#[test]
+fn a_follower_asked_for_a_lease_answers_by_a_round_and_says_so() {
+    let mut c = Cluster::new(leases);
+    let follower = c.follower();
+    let (mark, _) = described(&c.ask(follower, read(Consistency::Lease)));
+    assert_eq!(mark.consistency, Consistency::Linearizable);
+}
+
+#[test]
+fn a_leader_that_is_alone_answers_by_no_lease_before_another_can_lead() {
+    let mut c = Cluster::new(leases);
+    let leader = c.leader().expect("a leader");
+    let (a, b) = ((leader + 1) % 3, (leader + 2) % 3);
+    c.cut = vec![(leader, a), (leader, b), (a, leader), (b, leader)];
+    let alone = c.now;
+    let mut last = alone;
+    while !c.nodes[a].shard.is_serving() && !c.nodes[b].shard.is_serving() {
+        assert!(c.now.since(alone) < Duration::from_secs(10), "the others elect one of them");
+        let id = c.send(leader, read(Consistency::Lease));
+        if let Some(reply @ Reply::Described { .. }) = c.take(leader, id) {
+            assert_eq!(described(&reply).0.consistency, Consistency::Lease);
+            last = c.now;
+        }
+        c.pass(Duration::from_millis(10));
+    }
+    assert!((800..=900).contains(&last.since(alone).as_millis()), "{:?}", last.since(alone));
+    assert!(c.now.since(alone) > Duration::from_secs(1));
+}
+
+#[test]
+fn a_pause_between_the_clock_and_the_read_is_no_lease() {
+    let mut c = Cluster::new(leases);
+    let leader = c.leader().expect("a leader");
+    c.pause = Duration::from_millis(900);
+    let id = c.send(leader, read(Consistency::Lease));
+    assert_eq!(c.take(leader, id), None, "its turn began in time, the read may have come after the lease");
+    c.settle();
+    let (mark, _) = described(&c.take(leader, id).expect("a round answers"));
+    assert_eq!(mark.consistency, Consistency::Linearizable);
 }

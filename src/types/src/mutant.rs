@@ -33,11 +33,15 @@ pub enum Mutant {
     O2 = 34,
     /// A follower answers a linearizable read by its own commit index, without asking the leader.
     F1 = 48,
+    /// A lease runs from when its answers came, not from when its heartbeat was sent.
+    F2 = 49,
+    /// A stall of the leader is credited to its lease, as it is to sessions.
+    F3 = 50,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 13] = [
+    pub const ALL: [Mutant; 15] = [
         Mutant::B1,
         Mutant::B3,
         Mutant::B4,
@@ -51,6 +55,8 @@ impl Mutant {
         Mutant::O1,
         Mutant::O2,
         Mutant::F1,
+        Mutant::F2,
+        Mutant::F3,
     ];
 }
 

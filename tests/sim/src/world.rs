@@ -352,6 +352,13 @@ impl World {
                 self.queue.push(end, Event::FastDisk { node });
             }
             Class::DiskError => self.nodes[node].fail_next = true,
+            Class::SlowLink if self.options.faults.slow_answers => {
+                let slow = Duration::from_millis(self.storm.rng().between(20, 200));
+                for from in (0..self.nodes.len()).filter(|from| *from != node) {
+                    self.network.set_slow(from, node, slow);
+                    self.queue.push(end, Event::FastLink { from, to: node });
+                }
+            }
             Class::SlowLink => {
                 let to = (node + 1 + self.storm.rng().below(2) as usize) % self.nodes.len();
                 let slow = Duration::from_millis(self.storm.rng().between(10, 1_500));

@@ -15,7 +15,7 @@ pub const FILE: &str = "palisade.toml";
 /// The administration port is the client port plus this.
 pub const ADMIN_PORT_OFFSET: u16 = 100;
 
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "listen",
     "peers",
     "cores",
@@ -26,6 +26,7 @@ const KEYS: [&str; 16] = [
     "heartbeat_ms",
     "election_min_ms",
     "election_max_ms",
+    "lease_reads",
     "connections_max",
     "inflight_max",
     "hello_timeout_ms",
@@ -119,6 +120,11 @@ pub struct Config {
     pub election_min: Duration,
     /// The longest.
     pub election_max: Duration,
+    /// Whether a leader may answer reads that ask for it by its lease: at once, without asking the others.
+    /// They are then as good as the hosts' clocks (rates within a tenth of each other while an election
+    /// timeout lasts, and no pause that a hypervisor hides from the clock). Must be equal on all nodes,
+    /// as the election timeouts must be: with it, a node that starts grants no vote for `election_min`.
+    pub lease_reads: bool,
     /// Connections of clients served at once; more are closed as they come.
     pub connections_max: usize,
     /// Requests in flight per connection; beyond them the server stops reading.
@@ -147,6 +153,7 @@ struct Raw {
     heartbeat_ms: u64,
     election_min_ms: u64,
     election_max_ms: u64,
+    lease_reads: bool,
     connections_max: usize,
     inflight_max: usize,
     hello_timeout_ms: u64,
@@ -168,6 +175,7 @@ impl Default for Raw {
             heartbeat_ms: 100,
             election_min_ms: 1_000,
             election_max_ms: 2_000,
+            lease_reads: false,
             connections_max: 100_000,
             inflight_max: 1_024,
             hello_timeout_ms: 5_000,
@@ -293,6 +301,7 @@ impl Raw {
             heartbeat: Duration::from_millis(self.heartbeat_ms),
             election_min: Duration::from_millis(self.election_min_ms),
             election_max: Duration::from_millis(self.election_max_ms),
+            lease_reads: self.lease_reads,
             connections_max: self.connections_max,
             inflight_max: self.inflight_max,
             hello_timeout: Duration::from_millis(self.hello_timeout_ms),
@@ -345,10 +354,14 @@ pub fn template(listen: SocketAddr, insecure: bool, peers: &BTreeMap<NodeId, Str
     line(format_args!("# Beyond so many bytes of log new proposals are refused."));
     line(format_args!("# log_bytes_max = {}", d.log_bytes_max));
     line(format_args!("# segment_bytes = {}", d.segment_bytes));
-    line(format_args!("# These three must be equal on all nodes."));
+    line(format_args!(
+        "# These four must be equal on all nodes. With lease_reads a leader answers reads that ask for it"
+    ));
+    line(format_args!("# without asking the others: as right as the hosts' clocks are."));
     line(format_args!("# heartbeat_ms = {}", d.heartbeat_ms));
     line(format_args!("# election_min_ms = {}", d.election_min_ms));
     line(format_args!("# election_max_ms = {}", d.election_max_ms));
+    line(format_args!("# lease_reads = {}", d.lease_reads));
     line(format_args!("# connections_max = {}", d.connections_max));
     line(format_args!("# inflight_max = {}", d.inflight_max));
     line(format_args!("# hello_timeout_ms = {}", d.hello_timeout_ms));

@@ -26,7 +26,10 @@ impl Raft {
                 assert!(hasty || f.claimed <= f.verified.min(durable), "claims are proved and durable");
                 assert!(self.leader != Some(self.config.id), "nobody follows itself");
             }
-            State::PreCandidate(_) => assert!(self.leader.is_none(), "who stands knows no leader"),
+            State::PreCandidate(_) => {
+                assert!(self.leader.is_none(), "who stands knows no leader");
+                assert!(self.asking.is_empty(), "who stands has nobody to ask");
+            }
             State::Candidate(c) => {
                 assert!(self.leader.is_none(), "who stands knows no leader");
                 assert_eq!(self.vote, Some(self.config.id), "a candidate votes for itself");
@@ -38,6 +41,7 @@ impl Raft {
                 assert_eq!(last.term, self.term, "a leader's log ends in its term");
                 assert_eq!(lead.peers.len() + 1, self.membership.voters().len(), "all voters are led");
                 lead.rounds.check();
+                lead.lease.check();
                 for progress in lead.peers.values() {
                     progress.check(last.index);
                     assert!(self.log.edge(progress.match_index).is_some(), "followers match at edges");

@@ -13,6 +13,9 @@ pub const VOTERS_MAX: usize = 15;
 pub struct Config {
     /// This node.
     pub id: NodeId,
+    /// Counts the starts of this node, so that the numbers it gives away are never used twice over its
+    /// restarts. Default 0, for a node that never restarts.
+    pub boot: u64,
     /// The shard whose log this is; blocks of other shards are refused.
     pub shard: ShardId,
     /// All voters, this node included; order does not matter.
@@ -33,6 +36,9 @@ pub struct Config {
     pub append_bytes_max: usize,
     /// The most committed blocks handed out in one [`crate::Ready`]. Default 4.
     pub committed_blocks_max: usize,
+    /// Leaders may answer reads by lease, and nodes that start keep to what that takes. Must be equal on
+    /// all nodes, as [`Config::election_min`] must be. Default false.
+    pub leases: bool,
     /// A leader whose disk has not finished a persist for so long steps down, and a node in that
     /// state does not stand. Default 2 s.
     pub disk_stall: Duration,
@@ -71,6 +77,7 @@ impl Config {
     pub fn new(id: NodeId, shard: ShardId, voters: Vec<NodeId>) -> Config {
         Config {
             id,
+            boot: 0,
             shard,
             voters,
             heartbeat: Duration::from_millis(100),
@@ -80,6 +87,7 @@ impl Config {
             inflight_bytes_max: 8 << 20,
             append_bytes_max: 512 << 10,
             committed_blocks_max: 4,
+            leases: false,
             disk_stall: Duration::from_secs(2),
             mutants: Mutants::NONE,
         }

@@ -33,6 +33,7 @@ impl Raft {
     fn start_pre_vote(&mut self) {
         self.draw_election_at();
         self.leader = None;
+        self.asking.clear();
         self.state = State::PreCandidate(self.candidacy());
         self.note_answer(self.config.id, true);
         self.ask_for_votes();
@@ -116,12 +117,13 @@ impl Raft {
         }
     }
 
-    /// Whether a leader is believed to be alive, so that nobody else should be elected.
+    /// Whether a leader is believed to be alive, so that nobody else should be elected; or might be, for
+    /// all that a node knows that has just started.
     pub(crate) fn is_sticky(&self) -> bool {
         match self.state {
             State::Leader(_) => true,
             State::Follower(_) | State::PreCandidate(_) | State::Candidate(_) => {
-                self.heard_at.is_some_and(|at| self.now < at + self.config.election_min)
+                self.is_new_here() || self.heard_at.is_some_and(|at| self.now < at + self.config.election_min)
             }
         }
     }
@@ -150,8 +152,11 @@ impl Raft {
     pub(crate) fn on_vote(&mut self, from: NodeId, m: Vote) {
         let free = self.vote.is_none() || self.vote == Some(from);
         // In the term of a known leader no vote is left that could matter.
-        let granted =
-            m.term == self.term && free && self.leader.is_none() && self.is_as_new(m.last_term, m.last_index);
+        let granted = m.term == self.term
+            && free
+            && self.leader.is_none()
+            && !self.is_new_here()
+            && self.is_as_new(m.last_term, m.last_index);
         if granted {
             if self.vote.is_none() {
                 self.set_term(self.term, Some(from));

@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 use palisade_types::block::Seal;
 use palisade_types::{Block, BlockBuilder, LogIndex, Mutant, NodeId, Time};
 
-use crate::message::{Append, AppendReply, AppendResult, Message};
+use crate::lease::Lease;
+use crate::message::{Append, AppendReply, AppendResult, AskId, Message};
 use crate::node::{Raft, State};
 use crate::progress::{Progress, ProgressState};
 use crate::rounds::Rounds;
@@ -19,6 +20,9 @@ pub(crate) struct Leadership {
     pub(crate) peers: BTreeMap<NodeId, Progress>,
     pub(crate) heartbeat_at: Time,
     pub(crate) rounds: Rounds,
+    pub(crate) lease: Lease,
+    /// The newest question for a read index of each follower.
+    pub(crate) asked: BTreeMap<NodeId, AskId>,
     /// The commit index the term began with.
     pub(crate) inherited_commit: LogIndex,
 }
@@ -32,8 +36,15 @@ impl Raft {
         let others = self.membership.voters().iter().filter(|&&v| v != self.config.id);
         let peers = others.map(|&v| (v, Progress::new(last, self.now))).collect();
         let heartbeat_at = self.now + self.config.heartbeat;
-        let rounds = Rounds::default();
-        self.state = State::Leader(Leadership { peers, heartbeat_at, rounds, inherited_commit: self.commit });
+        self.asking.clear();
+        self.state = State::Leader(Leadership {
+            peers,
+            heartbeat_at,
+            rounds: Rounds::default(),
+            lease: Lease::default(),
+            asked: BTreeMap::new(),
+            inherited_commit: self.commit,
+        });
         self.leader = Some(self.config.id);
         let mut builder = BlockBuilder::new();
         builder.push(|_| ());
@@ -65,7 +76,7 @@ impl Raft {
         }
         let State::Leader(lead) = &self.state else { return };
         if self.now >= lead.heartbeat_at {
-            self.send_heartbeats();
+            self.beat();
         }
     }
 

@@ -35,11 +35,13 @@
 
 extern crate alloc;
 
+mod asking;
 mod check;
 mod config;
 mod election;
 mod follower;
 mod leader;
+mod lease;
 mod ledger;
 mod log;
 mod mail;
@@ -51,11 +53,15 @@ mod ready;
 mod rounds;
 
 pub use config::{Config, ConfigError, VOTERS_MAX};
+pub use lease::LEASE_DRIFT_PERCENT;
 pub use membership::{Membership, Tally};
-pub use message::{Append, AppendReply, AppendResult, Message, PreVote, PreVoteReply, Vote, VoteReply};
+pub use message::{
+    Append, AppendReply, AppendResult, AskId, Message, PreVote, PreVoteReply, ReadIndex, ReadIndexReply,
+    Vote, VoteReply,
+};
 pub use node::{Raft, Restored};
 pub use progress::ProgressState;
 pub use ready::{
-    NotLeader, Persist, PersistNumber, Ready, Role, RoleChange, Round, RoundError, RoundId, Status,
-    VoterStatus,
+    NotLeader, Persist, PersistNumber, ReadAnswer, Ready, Role, RoleChange, Round, RoundError, RoundId,
+    Status, VoterStatus,
 };

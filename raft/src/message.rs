@@ -19,6 +19,10 @@ pub enum Message {
     Append(Append),
     /// The answer.
     AppendReply(AppendReply),
+    /// "How new must a read be that I answer now?" (ReadIndex; thesis, section 6.4)
+    ReadIndex(ReadIndex),
+    /// The answer.
+    ReadIndexReply(ReadIndexReply),
 }
 
 /// Asks whether a vote would be granted; changes nobody's term (thesis, section 9.6).
@@ -115,6 +119,37 @@ pub enum AppendResult {
     },
 }
 
+/// The number of a follower's question for a read index. Never used twice by a node, whatever terms
+/// and restarts lie between, so no answer can be taken for that to another question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AskId {
+    /// Which start of the follower: [`crate::Config::boot`].
+    pub boot: u64,
+    /// Counts the questions since then, from 1.
+    pub count: u64,
+}
+
+/// A follower asks its leader for a read index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadIndex {
+    /// The follower's term.
+    pub term: Term,
+    /// The question's number.
+    pub ask: AskId,
+}
+
+/// Answers [`ReadIndex`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadIndexReply {
+    /// The term the asked node is in.
+    pub term: Term,
+    /// The number of the question.
+    pub ask: AskId,
+    /// Reads that waited when the question was asked may be answered once this is applied. None from
+    /// a node that does not lead.
+    pub index: Option<LogIndex>,
+}
+
 impl Message {
     /// The term the sender is in. A pre-vote names none that anyone is in.
     pub fn term(&self) -> Option<Term> {
@@ -125,6 +160,8 @@ impl Message {
             Message::VoteReply(m) => Some(m.term),
             Message::Append(m) => Some(m.term),
             Message::AppendReply(m) => Some(m.term),
+            Message::ReadIndex(m) => Some(m.term),
+            Message::ReadIndexReply(m) => Some(m.term),
         }
     }
 }

@@ -7,6 +7,7 @@ use core::mem::take;
 use palisade_types::time::nanos;
 use palisade_types::{Block, BlockBuilder, HardState, LogIndex, Mutant, NodeId, Rng, Term, Time};
 
+use crate::asking::Asking;
 use crate::config::{Config, ConfigError};
 use crate::follower::Following;
 use crate::leader::Leadership;
@@ -52,6 +53,10 @@ pub struct Raft {
     rng: Rng,
     /// The latest time heard of.
     pub(crate) now: Time,
+    /// When this node started.
+    pub(crate) started: Time,
+    /// The clock of leases, as last handed in.
+    pub(crate) lease_now: Option<Time>,
     pub(crate) term: Term,
     pub(crate) vote: Option<NodeId>,
     pub(crate) leader: Option<NodeId>,
@@ -67,6 +72,7 @@ pub struct Raft {
     pub(crate) delivered: LogIndex,
     /// A round confirmed and not yet handed out.
     pub(crate) confirmed: Option<RoundId>,
+    pub(crate) asking: Asking,
     told: RoleChange,
 }
 
@@ -92,6 +98,8 @@ impl Raft {
             membership: Membership::new(config.voters.clone()),
             rng: Rng::new(seed),
             now,
+            started: now,
+            lease_now: None,
             term,
             vote,
             leader: None,
@@ -104,6 +112,7 @@ impl Raft {
             commit: LogIndex(0),
             delivered: LogIndex(0),
             confirmed: None,
+            asking: Asking::default(),
             told: RoleChange { role: Role::Follower, term, leader: None },
             config,
         };
@@ -140,6 +149,8 @@ impl Raft {
             Message::VoteReply(m) => self.on_vote_reply(from, m),
             Message::Append(m) => self.on_append(from, m),
             Message::AppendReply(m) => self.on_append_reply(from, m),
+            Message::ReadIndex(m) => self.on_read_index(from, m),
+            Message::ReadIndexReply(m) => self.on_read_index_reply(from, m),
         }
     }
 
@@ -209,6 +220,7 @@ impl Raft {
     pub fn has_urgent(&self) -> bool {
         !self.mail.is_empty()
             || self.confirmed.is_some()
+            || !self.asking.is_empty()
             || self.told != self.standing()
             || self.must_persist()
     }
@@ -239,6 +251,8 @@ impl Raft {
             persist,
             committed: Vec::new(),
             confirmed: take(&mut self.confirmed),
+            questions: take(&mut self.asking.questions),
+            read_answer: take(&mut self.asking.answer),
             role_change,
         }
     }
@@ -317,6 +331,7 @@ impl Raft {
         assert!(term > self.term || self.vote.is_none() || self.vote == vote, "one vote a term");
         if term > self.term {
             self.mail.drop_held();
+            self.asking.clear();
             self.leader = None;
             self.heard_at = None;
         }
@@ -341,6 +356,7 @@ impl Raft {
         assert!(matches!(self.state, State::Leader(_)), "only a leader steps down");
         self.leader = None;
         self.confirmed = None;
+        self.asking.clear();
         self.state = State::Follower(Following::default());
         self.draw_election_at();
     }

@@ -5,7 +5,7 @@ use core::fmt;
 
 use palisade_types::{Block, HardState, LogIndex, NodeId, Term};
 
-use crate::message::Message;
+use crate::message::{AskId, Message};
 use crate::progress::ProgressState;
 
 /// Work for the driver. Each part is handed out once.
@@ -20,6 +20,11 @@ pub struct Ready {
     pub committed: Vec<Block>,
     /// The newest round that a quorum has confirmed, when that changed. All before it are confirmed too.
     pub confirmed: Option<RoundId>,
+    /// At a leader: followers that ask for a read index, each with its newest question. See
+    /// [`crate::Raft::answer_read_index`].
+    pub questions: Vec<(NodeId, AskId)>,
+    /// At a follower: the leader's answer to the newest question.
+    pub read_answer: Option<ReadAnswer>,
     /// Role, term or leader, when one of them changed.
     pub role_change: Option<RoleChange>,
 }
@@ -76,6 +81,16 @@ pub struct RoleChange {
     pub term: Term,
     /// The leader of that term, if known.
     pub leader: Option<NodeId>,
+}
+
+/// The answer to [`crate::Raft::ask_read_index`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadAnswer {
+    /// The question.
+    pub ask: AskId,
+    /// Once this is applied here, a read sees everything that was acknowledged to anybody before the
+    /// question was asked. None: the node asked does not lead.
+    pub index: Option<LogIndex>,
 }
 
 /// Only a leader can do this.

@@ -7,7 +7,7 @@
 
 use crate::node::{Raft, State};
 use crate::ready::{Round, RoundError, RoundId};
-use palisade_types::Time;
+use palisade_types::{Mutant, Time};
 
 /// The rounds of one term. Counters are never reused.
 #[derive(Debug, Default)]
@@ -19,6 +19,12 @@ pub(crate) struct Rounds {
 impl Rounds {
     /// The newest round begun; 0 before the first.
     pub(crate) fn started(&self) -> u64 {
+        self.started
+    }
+
+    /// The number of a new round.
+    fn begin(&mut self) -> u64 {
+        self.started += 1;
         self.started
     }
 
@@ -42,11 +48,23 @@ impl Raft {
         if !own_term_committed {
             return Err(RoundError::NotReady);
         }
-        lead.rounds.started += 1;
-        let id = RoundId { term: self.term, counter: lead.rounds.started };
+        let counter = lead.rounds.begin();
+        self.note_sent();
         self.send_heartbeats();
         self.confirm_rounds();
-        Ok(Round { id, read_index: self.commit })
+        Ok(Round { id: RoundId { term: self.term, counter }, read_index: self.commit })
+    }
+
+    /// A heartbeat. With leases each is a round, so that its answers can be told from those to others.
+    pub(crate) fn beat(&mut self) {
+        if self.config.leases
+            && let State::Leader(lead) = &mut self.state
+        {
+            lead.rounds.begin();
+            self.note_sent();
+        }
+        self.send_heartbeats();
+        self.confirm_rounds();
     }
 
     pub(crate) fn confirm_rounds(&mut self) {
@@ -55,6 +73,10 @@ impl Raft {
         let reached = self.membership.reached(|v| lead.peers.get(&v).map_or(started, |p| p.round));
         if reached > lead.rounds.confirmed {
             lead.rounds.confirmed = reached;
+            match self.lease_now.filter(|_| self.config.mutants.has(Mutant::F2)) {
+                Some(now) => lead.lease.on_sent_late(reached, now),
+                None => lead.lease.on_confirmed(reached),
+            }
             self.confirmed = Some(RoundId { term: self.term, counter: reached });
         }
     }

@@ -70,6 +70,9 @@ impl Core {
         self.metrics.commands_applied.set(counters.commands_applied);
         self.metrics.sessions_renewed.set(counters.renewals);
         self.metrics.reads.set(counters.reads);
+        self.metrics.follower_reads.set(counters.follower_reads);
+        self.metrics.stale_reads.set(counters.stale_reads);
+        self.metrics.lease_reads.set(counters.lease_reads);
         self.metrics.rounds.set(counters.rounds);
         self.metrics.expiries.set(counters.expiries);
         self.metrics.leader_changes.set(counters.leader_changes);

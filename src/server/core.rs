@@ -81,6 +81,7 @@ pub(crate) struct Core {
     pub(super) peers: Peers,
     pub(super) members: Members,
     pub(super) shard: Option<Shard>,
+    lease_reads: bool,
     /// What the shard is made from once the cluster is formed.
     unborn: Option<(ShardConfig, Recovered, u64)>,
     pub(super) actions: Actions,
@@ -119,6 +120,7 @@ impl Core {
             peers: Peers::new(parts.peers, sender, parts.seed ^ 1),
             members: parts.members,
             shard: None,
+            lease_reads: parts.shard.lease_reads,
             unborn: Some((parts.shard, parts.recovered, parts.seed)),
             actions: Actions::default(),
             disk,
@@ -152,12 +154,14 @@ impl Core {
             self.sleep().await?;
             let now = clock::now();
             self.metrics.turns.one();
+            self.begin_turn();
             self.take_inbox(now);
             // Sockets before time: what has arrived must count before anything expires, and after
             // every sleep, because the sleep may have been a long pause of the whole process.
             self.drain_sockets(now)?;
             self.sockets.expire(now);
             self.peers.act(now, &mut self.sockets);
+            self.serve_leases(now);
             if let Some(shard) = &mut self.shard {
                 shard.finish_turn(now, &mut self.actions);
             }
@@ -174,6 +178,21 @@ impl Core {
             if self.may_end(now) {
                 return Ok(());
             }
+        }
+    }
+
+    /// What is sent in this turn is sent after this look at the clock of leases.
+    fn begin_turn(&mut self) {
+        if let Some(shard) = self.shard.as_mut().filter(|_| self.lease_reads) {
+            shard.lease_time(clock::lease_now());
+        }
+    }
+
+    /// All reads of this turn have arrived: only now is it looked up whether the lease holds, with a
+    /// clock read anew. This process may have stood still since the turn began.
+    fn serve_leases(&mut self, now: Time) {
+        if let Some(shard) = self.shard.as_mut().filter(|_| self.lease_reads) {
+            shard.serve_leases(now, clock::lease_now(), &mut self.actions);
         }
     }
 

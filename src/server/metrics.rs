@@ -68,8 +68,14 @@ metrics! {
     commands_applied, "counter", "palisade_commands_applied_total";
     /// Sessions renewed.
     sessions_renewed, "counter", "palisade_sessions_renewed_total";
-    /// Linearizable reads served.
+    /// Reads answered, of any consistency.
     reads, "counter", "palisade_reads_total";
+    /// Linearizable reads answered by this node while another led.
+    follower_reads, "counter", "palisade_follower_reads_total";
+    /// Reads answered by lease.
+    lease_reads, "counter", "palisade_lease_reads_total";
+    /// Stale reads answered.
+    stale_reads, "counter", "palisade_stale_reads_total";
     /// Confirmation rounds started as a leader.
     rounds, "counter", "palisade_rounds_total";
     /// Sessions this node decided to expire.

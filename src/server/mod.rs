@@ -262,9 +262,11 @@ fn random_u64() -> Result<u64, ServeError> {
 fn shard_config(config: &Config, members: &Members) -> Result<ShardConfig, ServeError> {
     let identity = members.identity();
     let mut raft = palisade_raft::Config::new(identity.node, ShardId(0), identity.voters.clone());
+    raft.boot = members.boot();
     raft.heartbeat = config.heartbeat;
     raft.election_min = config.election_min;
     raft.election_max = config.election_max;
+    raft.leases = config.lease_reads;
     raft.append_bytes_max = APPEND_BYTES_MAX;
     raft.disk_stall = config.election_max;
     let mut wal = WalConfig::new(identity, ShardId(0), random_u64()?);
@@ -275,6 +277,7 @@ fn shard_config(config: &Config, members: &Members) -> Result<ShardConfig, Serve
     shard.hash_seed = random_u64()?;
     shard.boot = members.boot();
     shard.log_bytes_max = config.log_bytes_max;
+    shard.lease_reads = config.lease_reads;
     shard.block_gap = config.batch_gap;
     shard.block_commands = config.batch_commands;
     Ok(shard)

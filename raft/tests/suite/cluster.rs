@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use palisade_raft::{
-    Config, Message, NotLeader, Persist, PersistNumber, Raft, Restored, Role, RoleChange, Round, RoundError,
-    RoundId, Status,
+    AskId, Config, Message, NotLeader, Persist, PersistNumber, Raft, ReadAnswer, Restored, Role, RoleChange,
+    Round, RoundError, RoundId, Status,
 };
 use palisade_types::{Block, BlockBuilder, HardState, LogIndex, NodeId, ShardId, Term, Time};
 
@@ -43,6 +43,8 @@ pub(crate) struct Node {
     pub(crate) pending: VecDeque<Persist>,
     pub(crate) applied: Vec<Block>,
     pub(crate) confirmed: Option<RoundId>,
+    pub(crate) questions: Vec<(NodeId, AskId)>,
+    pub(crate) read_answer: Option<ReadAnswer>,
 }
 
 impl Node {
@@ -119,6 +121,8 @@ impl Cluster {
                 pending: VecDeque::new(),
                 applied: Vec::new(),
                 confirmed: None,
+                questions: Vec::new(),
+                read_answer: None,
             };
             cluster.nodes.insert(id, node);
         }
@@ -186,6 +190,10 @@ impl Cluster {
                 self.note(format!("  {from} confirms round {}.{}", id_of_round.term, id_of_round.counter));
                 self.node(id).confirmed = Some(id_of_round);
             }
+            self.node(id).questions.extend(ready.questions);
+            if ready.read_answer.is_some() {
+                self.node(id).read_answer = ready.read_answer;
+            }
         }
         any
     }
@@ -236,6 +244,7 @@ impl Cluster {
 
     /// Loses what was not persisted and starts again from the disk.
     pub(crate) fn restart(&mut self, id: u32) {
+        self.node(id).config.boot += 1;
         let (config, disk) = (self.node(id).config.clone(), self.node(id).disk.clone());
         let raft = self.boot(&config, &disk);
         let node = self.node(id);
@@ -243,6 +252,8 @@ impl Cluster {
         node.pending.clear();
         node.applied.clear();
         node.confirmed = None;
+        node.questions.clear();
+        node.read_answer = None;
         node.raft.check();
     }
 
@@ -379,5 +390,9 @@ pub(crate) fn show(message: &Message) -> String {
                 m.term, m.round
             ),
         },
+        Message::ReadIndex(m) => format!("ReadIndex term {} ask {}.{}", m.term, m.ask.boot, m.ask.count),
+        Message::ReadIndexReply(m) => {
+            format!("ReadIndexReply term {} ask {}.{} {:?}", m.term, m.ask.boot, m.ask.count, m.index)
+        }
     }
 }

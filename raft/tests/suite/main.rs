@@ -3,8 +3,10 @@
 
 mod cluster;
 mod judge;
+mod leases;
 mod paper;
 mod quorum;
 mod random;
+mod reads;
 mod script;
 mod topology;

@@ -27,6 +27,9 @@ pub struct ShardConfig {
     pub expiry_slack: Duration,
     /// Releases of ended sessions, in keys a second. Default 20,000.
     pub releases_per_second: u64,
+    /// Reads that ask for it may be answered by lease; what that takes of the consensus is in
+    /// `raft.leases`. The driver then hands in a second clock ([`crate::Shard::lease_time`]).
+    pub lease_reads: bool,
     /// Commands in hand before new ones are answered `Busy`; releases may go to twice that.
     pub in_hand_max: usize,
     /// A pause of this node longer than this is credited to every session.
@@ -65,6 +68,7 @@ impl ShardConfig {
             log_bytes_max: 8 << 30,
             expiry_slack: Duration::from_secs(1),
             releases_per_second: 20_000,
+            lease_reads: false,
             in_hand_max: 50_000,
             stall_min,
             block_commands: 512,

@@ -7,7 +7,8 @@
 //! What it holds to:
 //! - An answer that says something took effect leaves only from apply, found by index *and* term.
 //! - A renewal, a read or an attachment is answered only after a confirmation of the leadership that
-//!   began after it arrived.
+//!   began after it arrived; but reads that ask for less: `reads.rs`. A node that does not lead asks the
+//!   leader how new its answer must be (`remote.rs`).
 //! - The end of a session is proposed only by a leader that has applied an entry of its own term,
 //!   was confirmed after the session fell due, and holds no unanswered renewal of it; nothing decided
 //!   in one leadership is proposed in another.
@@ -26,11 +27,13 @@ mod clocks;
 mod config;
 pub mod formation;
 mod input;
+mod leases;
 mod links;
 mod pace;
 pub mod peer_codec;
 mod pending;
 mod reads;
+mod remote;
 mod request;
 mod rounds;
 mod serve;

@@ -4,7 +4,10 @@
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use palisade_raft::{Append, AppendReply, AppendResult, Message, PreVote, PreVoteReply, Vote, VoteReply};
+use palisade_raft::{
+    Append, AppendReply, AppendResult, AskId, Message, PreVote, PreVoteReply, ReadIndex, ReadIndexReply,
+    Vote, VoteReply,
+};
 use palisade_types::block::{Block, BlockError};
 use palisade_types::{DecodeError, LogIndex, Reader, ShardId, Term, Writer};
 
@@ -15,6 +18,9 @@ const VOTE_REPLY: u8 = 4;
 const APPEND: u8 = 5;
 const APPEND_ACCEPTED: u8 = 6;
 const APPEND_REJECTED: u8 = 7;
+const READ_INDEX: u8 = 8;
+const READ_INDEX_GIVEN: u8 = 9;
+const READ_INDEX_REFUSED: u8 = 10;
 
 /// Bytes that are no peer message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +62,17 @@ pub fn encode(shard: ShardId, message: &Message, out: &mut Vec<u8>) {
         }
         Message::Append(m) => encode_append(&mut w, m),
         Message::AppendReply(m) => encode_append_reply(&mut w, m),
+        Message::ReadIndex(m) => {
+            w.u8(READ_INDEX);
+            put_ask(&mut w, m.term, m.ask);
+        }
+        Message::ReadIndexReply(m) => {
+            w.u8(if m.index.is_some() { READ_INDEX_GIVEN } else { READ_INDEX_REFUSED });
+            put_ask(&mut w, m.term, m.ask);
+            if let Some(index) = m.index {
+                w.u64(index.0);
+            }
+        }
     }
 }
 
@@ -63,6 +80,12 @@ fn position(w: &mut Writer<'_>, term: Term, last_term: Term, last_index: LogInde
     w.u64(term.0);
     w.u64(last_term.0);
     w.u64(last_index.0);
+}
+
+fn put_ask(w: &mut Writer<'_>, term: Term, ask: AskId) {
+    w.u64(term.0);
+    w.u64(ask.boot);
+    w.u64(ask.count);
 }
 
 fn encode_append(w: &mut Writer<'_>, m: &Append) {
@@ -126,6 +149,15 @@ pub fn decode(bytes: &Bytes) -> Result<(ShardId, Message), PeerCodecError> {
             };
             Message::AppendReply(AppendReply { term, round, result })
         }
+        READ_INDEX => {
+            let (term, ask) = read_ask(&mut r)?;
+            Message::ReadIndex(ReadIndex { term, ask })
+        }
+        READ_INDEX_GIVEN | READ_INDEX_REFUSED => {
+            let (term, ask) = read_ask(&mut r)?;
+            let index = if kind == READ_INDEX_GIVEN { Some(LogIndex(r.u64()?)) } else { None };
+            Message::ReadIndexReply(ReadIndexReply { term, ask, index })
+        }
         other => {
             return Err(DecodeError::Unknown { what: "peer message kind", value: u64::from(other) }.into());
         }
@@ -136,6 +168,10 @@ pub fn decode(bytes: &Bytes) -> Result<(ShardId, Message), PeerCodecError> {
 
 fn read_position(r: &mut Reader<'_>) -> Result<(Term, Term, LogIndex), DecodeError> {
     Ok((Term(r.u64()?), Term(r.u64()?), LogIndex(r.u64()?)))
+}
+
+fn read_ask(r: &mut Reader<'_>) -> Result<(Term, AskId), DecodeError> {
+    Ok((Term(r.u64()?), AskId { boot: r.u64()?, count: r.u64()? }))
 }
 
 fn read_bool(r: &mut Reader<'_>) -> Result<bool, DecodeError> {
@@ -179,6 +215,7 @@ mod tests {
 
     fn samples() -> Vec<Message> {
         let (term, last_term, last_index) = (Term(9), Term(8), LogIndex(7));
+        let ask = AskId { boot: 3, count: 12 };
         alloc::vec![
             Message::PreVote(PreVote { term, last_term, last_index }),
             Message::PreVoteReply(PreVoteReply { term, asked: Term(10), granted: true }),
@@ -206,6 +243,9 @@ mod tests {
                     hint_term: Term(2),
                 },
             }),
+            Message::ReadIndex(ReadIndex { term, ask }),
+            Message::ReadIndexReply(ReadIndexReply { term, ask, index: Some(LogIndex(7)) }),
+            Message::ReadIndexReply(ReadIndexReply { term, ask, index: None }),
         ]
     }
 

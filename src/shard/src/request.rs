@@ -22,7 +22,7 @@ use crate::rounds::{Item, Read};
 use crate::shard::Shard;
 
 /// When a busy server asks to be asked again.
-const RETRY_AFTER_MS: u32 = 20;
+pub(crate) const RETRY_AFTER_MS: u32 = 20;
 
 /// What values leave free of the open block, in bytes: nobody who releases or ends something waits for
 /// them.

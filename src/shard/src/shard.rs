@@ -14,9 +14,11 @@ use crate::clock::ClusterClock;
 use crate::clocks::Clocks;
 use crate::config::ShardConfig;
 use crate::input::Input;
+use crate::leases::Leases;
 use crate::links::Links;
 use crate::pace::{Bounds, Pace};
 use crate::pending::{Origin, Pending};
+use crate::remote::Remote;
 use crate::rounds::Rounds;
 use crate::stages::Stages;
 use crate::waits::Waits;
@@ -32,6 +34,8 @@ const APPLY_WITHIN: Duration = Duration::from_millis(2);
 /// The driver hands in everything that happened ([`Shard::handle`]), calls [`Shard::finish_turn`]
 /// and then [`Shard::apply_turn`] once each, carries out the [`Actions`] after either, and comes back
 /// with the next inputs or at [`Shard::next_deadline`]. Time is the driver's and must not go back.
+/// Where reads by lease are allowed, a turn begins with [`Shard::lease_time`] and calls
+/// [`Shard::serve_leases`] between its last input and [`Shard::finish_turn`].
 pub struct Shard {
     pub(crate) config: ShardConfig,
     pub(crate) raft: Raft,
@@ -45,6 +49,8 @@ pub struct Shard {
     pub(crate) pace: Pace,
     pub(crate) pending: Pending,
     pub(crate) rounds: Rounds,
+    pub(crate) remote: Remote,
+    pub(crate) leases: Leases,
     pub(crate) clocks: Clocks,
     pub(crate) waits: Waits,
     pub(crate) links: Links,
@@ -79,8 +85,14 @@ pub struct Counters {
     pub blocks_applied: u64,
     /// Renewals acknowledged, sessions counted.
     pub renewals: u64,
-    /// Reads served.
+    /// Reads answered, of any consistency and by any role.
     pub reads: u64,
+    /// Those of them that a leader told this node the index for.
+    pub follower_reads: u64,
+    /// Those of them that asked for no more than what this node had applied.
+    pub stale_reads: u64,
+    /// Those of them that this node answered by its lease.
+    pub lease_reads: u64,
     /// Confirmation rounds started.
     pub rounds: u64,
     /// Sessions this node decided to expire.
@@ -119,6 +131,8 @@ impl Shard {
             pace: Pace::new(bounds, now),
             pending: Pending::default(),
             rounds: Rounds::default(),
+            remote: Remote::default(),
+            leases: Leases::default(),
             clocks: Clocks::default(),
             waits: Waits::default(),
             links: Links::new(config.hash_seed),
@@ -163,6 +177,7 @@ impl Shard {
         self.pass_time(now, out);
         self.raft.tick(now);
         self.act_on_due(now);
+        self.give_up_reads(now, out);
         self.run_urgent(now, out);
         self.note_stages(now, out);
         self.fed_disk = !out.disk.is_empty();
@@ -176,7 +191,7 @@ impl Shard {
         let mut next = self.raft.next_deadline().min(self.wal.next_deadline());
         if self.raft.has_committed() {
             // Nobody waits for what a follower applies: the turn that ends the disk's work will do.
-            let patience = self.deferred && self.leading.is_none();
+            let patience = self.deferred && self.leading.is_none() && self.remote.applying() == 0;
             next = next.min(if patience { self.seen + APPLY_WITHIN } else { self.seen });
         }
         if self.serving {
@@ -185,6 +200,7 @@ impl Shard {
                 next = next.min(self.seen + SWEEP_EVERY);
             }
         }
+        next = next.min(self.remote.next(self.read_patience()));
         if !self.open.is_empty() && self.wal.is_idle() {
             next = next.min(self.pace.next());
         }

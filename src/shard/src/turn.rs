@@ -55,6 +55,7 @@ impl Shard {
             moved = false;
             self.seal_open_block(now, out);
             self.start_round(now, out);
+            self.ask_leader(now, out);
             while out.stop.is_none() && self.raft.has_urgent() {
                 let ready = self.raft.take_urgent();
                 self.take_apart(now, ready, out);
@@ -147,16 +148,27 @@ impl Shard {
                 return;
             }
         }
-        if let Some(id) = ready.confirmed {
-            self.rounds.confirmed(id);
+        if let Some(id) = ready.confirmed
+            && let Some((index, asks)) = self.rounds.confirmed(id)
+        {
+            asks.into_iter().for_each(|(node, ask)| self.raft.answer_read_index(node, ask, index));
+        }
+        if self.leading.is_some() {
+            ready.questions.into_iter().for_each(|(node, ask)| self.rounds.ask(node, ask));
+        }
+        if let Some(answer) = ready.read_answer {
+            self.on_read_answer(answer, out);
         }
         self.serve_rounds(now, out);
+        self.serve_remote(now, out);
+        self.serve_leased(now, out);
         if let Some(change) = change
             && change.role != Role::Leader
         {
             if self.leading.is_some() {
                 self.depose(change.leader, out);
             }
+            self.follow_reads(change.leader, out);
             if let Some(leader) = change.leader {
                 self.counters.leader_changes += 1;
                 out.notes.push(Note::Following { leader, term: change.term });
@@ -169,6 +181,9 @@ impl Shard {
         self.serving = false;
         self.sweeping = false;
         self.pace.restart();
+        for read in self.remote.take_unanswered() {
+            self.rounds.join(Item::Read(read));
+        }
         self.counters.leader_changes += 1;
         out.notes.push(Note::Leading { term });
     }
@@ -192,6 +207,7 @@ impl Shard {
         for item in self.rounds.take_all() {
             refuse_item(&item, leader, out);
         }
+        self.leases.take_all().iter().for_each(|read| refuse_read(read, leader, out));
         if !self.config.mutants.has(Mutant::B20) {
             self.clocks.clear();
         }
@@ -207,6 +223,10 @@ fn refuse_origin(origin: Origin, refusal: Refusal, out: &mut Actions) {
     if let Origin::Client { conn, id, .. } = origin {
         out.replies.push((conn, id, Reply::Refused(refusal)));
     }
+}
+
+pub(crate) fn refuse_read(read: &Read, leader: Option<NodeId>, out: &mut Actions) {
+    out.replies.push((read.conn, read.id, Reply::Refused(Refusal::NotLeader { leader })));
 }
 
 fn refuse_item(item: &Item, leader: Option<NodeId>, out: &mut Actions) {

@@ -1,6 +1,7 @@
 //! Bugs that can be switched on in the simulator, to show that the tests would find them. The
 //! numbers are those of the catalogue of Raft and lock-server bugs kept in `tests/SIMULATION.md`; the O
-//! are bugs of what operators do, the V bugs of ephemeral keys.
+//! are bugs of what operators do, the V bugs of ephemeral keys, the L and E those of locks and elections, the F
+//! those of reads.
 //! No configuration file, flag or message can reach this: a server always runs with none.
 
 /// A bug that other systems have shipped.
@@ -45,11 +46,17 @@ pub enum Mutant {
     V1 = 48,
     /// A put overwrites another session's key.
     V2 = 49,
+    /// A follower answers a linearizable read by its own commit index, without asking the leader.
+    F1 = 45,
+    /// A lease runs from when its answers came, not from when its heartbeat was sent.
+    F2 = 46,
+    /// A stall of the leader is credited to its lease, as it is to sessions.
+    F3 = 47,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 19] = [
+    pub const ALL: [Mutant; 22] = [
         Mutant::B1,
         Mutant::B3,
         Mutant::B4,
@@ -69,6 +76,9 @@ impl Mutant {
         Mutant::E1,
         Mutant::V1,
         Mutant::V2,
+        Mutant::F1,
+        Mutant::F2,
+        Mutant::F3,
     ];
 }
 

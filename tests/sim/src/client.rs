@@ -2,10 +2,10 @@
 //! application that believes what the core tells it.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use palisade_client_core::{
-    Action, ClaimId, Core, CoreConfig, Event as Told, Input, LinkId, SessionHandle, margin,
+    Action, CallId, ClaimId, Core, CoreConfig, Event as Told, Input, LinkId, SessionHandle, margin,
 };
 use palisade_types::{ConnId, Fence, Key, Mode, Rng, SessionId, Time};
 
@@ -60,6 +60,8 @@ pub struct Client {
     links: BTreeMap<LinkId, ConnId>,
     pub(crate) sessions: BTreeMap<SessionHandle, Session>,
     pub(crate) claims: BTreeMap<ClaimId, Claim>,
+    /// Calls without an answer yet.
+    pub(crate) calls: BTreeSet<CallId>,
     pub(crate) rng: Rng,
 }
 
@@ -75,6 +77,7 @@ impl Client {
             links: BTreeMap::new(),
             sessions: BTreeMap::new(),
             claims: BTreeMap::new(),
+            calls: BTreeSet::new(),
             rng: rng.fork(),
         }
     }
@@ -131,6 +134,7 @@ impl World {
         c.inbox.clear();
         c.sessions.clear();
         c.claims.clear();
+        c.calls.clear();
         let conns: Vec<ConnId> = std::mem::take(&mut c.links).into_values().collect();
         self.trace.line(|| format!("c{client} dies"));
         for conn in conns {
@@ -307,10 +311,12 @@ impl World {
             Told::ClaimDone { claim, .. } | Told::ClaimLost { claim, .. } => {
                 c.claims.remove(&claim);
             }
+            Told::CallDone { call, .. } => {
+                c.calls.remove(&call);
+            }
             Told::ClaimQueued { .. }
             | Told::ClaimDelayed { .. }
             | Told::SessionDelayed { .. }
-            | Told::CallDone { .. }
             | Told::WriteDone { .. }
             | Told::WriteLost { .. }
             | Told::LinkUp { .. }
@@ -339,7 +345,9 @@ impl World {
         known.fence = Some(fence.clone());
         known.since = now;
         let (session, mode) = (known.session, known.mode);
-        if known.given_up || !self.clients[client].believes(session, now) {
+        // Whom an operator has ousted before the grant arrived cannot know it.
+        let ousted = self.witness.ousted(fence);
+        if known.given_up || ousted || !self.clients[client].believes(session, now) {
             return Ok(());
         }
         let others: Vec<Believer> = self.believers(fence.key(), Some((client, claim)));

@@ -263,6 +263,7 @@ impl World {
         pushes: Vec<(ConnId, Push)>,
     ) -> Checked {
         let life = self.nodes[node].life;
+        let leads = self.nodes[node].shard.as_ref().is_some_and(palisade_shard::Shard::is_serving);
         let mut gathered: BTreeMap<ConnId, Vec<u8>> = BTreeMap::new();
         for (conn, id, reply) in replies {
             let c = self.links.get_mut(conn);
@@ -277,6 +278,7 @@ impl World {
             };
             let client = c.client;
             self.trace.line(|| format!("n{} -> c{client} {conn}/{id} {reply:?}", node + 1));
+            self.reads.on_reply(conn, leads, &asked, &reply)?;
             self.witness.on_reply(&asked, &reply)?;
             if let Reply::Granted { session, ticket, fence } = &reply {
                 self.locks.on_granted(*session, *ticket, fence)?;

@@ -117,6 +117,7 @@ impl Node {
     fn config(&self, options: &Options, rng: &mut Rng) -> ShardConfig {
         let o = &options.raft;
         let mut raft = palisade_raft::Config::new(self.id, SHARD, self.identity.voters.clone());
+        raft.boot = self.life;
         raft.heartbeat = o.heartbeat;
         raft.election_min = o.election_min;
         raft.election_max = o.election_max;
@@ -125,6 +126,7 @@ impl Node {
         raft.append_bytes_max = o.append_bytes_max;
         raft.committed_blocks_max = o.committed_blocks_max;
         raft.disk_stall = o.disk_stall;
+        raft.leases = options.leases;
         raft.mutants = options.mutants;
         let mut wal = WalConfig::new(&self.identity, SHARD, rng.next_u64());
         wal.segment_bytes = options.disk.segment_bytes;
@@ -139,6 +141,7 @@ impl Node {
         config.block_commands = s.block_commands;
         config.light_commands = s.light_commands;
         config.commands_per_turn = s.commands_per_turn;
+        config.lease_reads = options.leases;
         config.mutants = options.mutants;
         config
     }
@@ -257,8 +260,14 @@ impl World {
         let local = self.nodes[node].clock.local(self.now);
         let applied = shard.applied();
         let mut out = Actions::default();
+        if self.options.leases {
+            shard.lease_time(local);
+        }
         for input in inbox {
             self.hand_over(node, local, &mut shard, input, &mut out)?;
+        }
+        if self.options.leases {
+            shard.serve_leases(local, local, &mut out);
         }
         shard.finish_turn(local, &mut out);
         shard.apply_turn(local, &mut out);

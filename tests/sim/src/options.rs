@@ -23,12 +23,20 @@ pub enum Profile {
     Pauses,
     /// Late and repeated messages.
     Replays,
+    /// Reads by lease at leaders that are paused, muted, or answered late.
+    Leases,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Profile; 5] =
-        [Profile::Swarm, Profile::SlowDisk, Profile::Elections, Profile::Pauses, Profile::Replays];
+    pub const ALL: [Profile; 6] = [
+        Profile::Swarm,
+        Profile::SlowDisk,
+        Profile::Elections,
+        Profile::Pauses,
+        Profile::Replays,
+        Profile::Leases,
+    ];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -38,6 +46,7 @@ impl Profile {
             Profile::Elections => "elections",
             Profile::Pauses => "pauses",
             Profile::Replays => "replays",
+            Profile::Leases => "leases",
         }
     }
 
@@ -114,8 +123,11 @@ pub struct FaultOptions {
     pub slow_disk: Option<Rate>,
     /// A write fails: the node must stop, and comes back.
     pub disk_errors: Option<Rate>,
-    /// One direction between two nodes is slow.
+    /// One direction between two nodes is slow, by up to a second and a half; or with `slow_answers` all
+    /// that one node hears of the others, by no more than a fifth of a second.
     pub slow_links: Option<Rate>,
+    /// See `slow_links`.
+    pub slow_answers: bool,
     /// A client dies and another takes its place.
     pub client_crashes: Option<Rate>,
     /// A client's process stands still while its clock runs.
@@ -199,8 +211,12 @@ pub struct ShardOptions {
 /// What the clients do.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkloadOptions {
-    /// Client processes.
+    /// Client processes with sessions.
     pub clients: usize,
+    /// Client processes without: they read from whichever node they are connected to.
+    pub readers: usize,
+    /// So many of them read by lease, and so from the leader.
+    pub lease_readers: usize,
     /// Sessions each opens.
     pub sessions: usize,
     /// Keys many want.
@@ -234,6 +250,8 @@ pub struct Options {
     pub clocks_ppm: u64,
     /// How long a node gathers what arrives before it takes a turn.
     pub turn: Duration,
+    /// Leaders may answer reads by lease.
+    pub leases: bool,
     /// After the storm only a quorum is healed at first.
     pub heal_quorum_first: bool,
     /// The network.
@@ -269,6 +287,7 @@ impl Options {
             storm: Duration::from_millis(rng.between(36_000, 42_000)),
             clocks_ppm: if rng.per_mille(500) { rng.between(100, 5_000) } else { 0 },
             turn: Duration::from_micros(if rng.per_mille(300) { rng.between(100, 3_000) } else { 0 }),
+            leases: false,
             heal_quorum_first: rng.per_mille(500),
             network: draw_network(&mut rng),
             faults: draw_faults(&mut rng),
@@ -283,6 +302,15 @@ impl Options {
             mutants: Mutants::NONE,
         };
         options.aim(&mut rng);
+        // Drawn apart, so that the rest of a seed's draw stays what it was.
+        let mut apart = Rng::new(seed ^ 0x4ead_5eed);
+        options.workload.readers = apart.between(1, 2) as usize;
+        options.leases = apart.per_mille(500);
+        if profile == Profile::Leases {
+            options.leases = true;
+            options.workload.lease_readers = 3;
+            options.workload.readers += 3;
+        }
         // A network or a disk that is as slow as an election timeout is long proves nothing about
         // progress; slow links and disks are faults of their own.
         let timeout = options.raft.election_min;
@@ -356,6 +384,20 @@ impl Options {
                 self.raft.election_min = Duration::from_millis(300);
                 self.raft.election_max = Duration::from_millis(600);
             }
+            Profile::Leases => {
+                self.nodes = 3;
+                faults.pauses = Some(Rate::draw(rng, (1_000, 3_000), 250, 1_200));
+                faults.cuts = Some(Rate::draw(rng, (800, 2_000), 300, 1_500));
+                faults.shapes = vec![Shape::Mute, Shape::Mute, Shape::Deaf, Shape::Bridge];
+                faults.slow_links = Some(Rate::draw(rng, (500, 1_500), 500, 3_000));
+                faults.slow_answers = true;
+                faults.leader_per_mille = 950;
+                self.disk.spread = Duration::from_millis(rng.between(1, 10));
+                self.raft.heartbeat = Duration::from_millis(50);
+                self.raft.election_min = Duration::from_millis(250);
+                self.raft.election_max = Duration::from_millis(rng.between(280, 500));
+                self.clocks_ppm = 5_000;
+            }
         }
     }
 
@@ -403,6 +445,7 @@ fn draw_faults(rng: &mut Rng) -> FaultOptions {
         slow_disk: on(rng, |r| Rate::draw(r, (3_000, 15_000), 100, 8_000)),
         disk_errors: on(rng, |r| Rate::draw(r, (8_000, 30_000), 10, 3_000)),
         slow_links: on(rng, |r| Rate::draw(r, (3_000, 15_000), 500, 8_000)),
+        slow_answers: false,
         client_crashes: on(rng, |r| Rate::draw(r, (4_000, 20_000), 50, 5_000)),
         client_pauses: on(rng, |r| Rate::draw(r, (3_000, 15_000), 100, 12_000)),
         leader_per_mille: rng.between(200, 800),
@@ -433,6 +476,8 @@ fn draw_workload(rng: &mut Rng) -> WorkloadOptions {
     let clients = rng.between(2, 6);
     WorkloadOptions {
         clients: clients as usize,
+        readers: 0,
+        lease_readers: 0,
         sessions: rng.between(1, 2) as usize,
         hot_keys: rng.between(1, 4),
         cold_keys: rng.between(1, 60),

@@ -221,6 +221,7 @@ impl RaftCluster {
         config.append_bytes_max = o.append_bytes_max;
         config.committed_blocks_max = o.committed_blocks_max;
         config.disk_stall = o.disk_stall;
+        config.leases = self.options.leases;
         config.mutants = self.options.mutants;
         config
     }

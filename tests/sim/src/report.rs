@@ -25,6 +25,12 @@ pub struct Report {
     pub strikes: u64,
     /// Reads that were answered.
     pub reads: u64,
+    /// Linearizable ones among them that a node answered which did not lead.
+    pub follower_reads: u64,
+    /// Those answered by lease.
+    pub lease_reads: u64,
+    /// Stale ones.
+    pub stale_reads: u64,
     /// Different grants that clients were told of.
     pub grants: u64,
     /// Sessions that ended by silence.
@@ -52,7 +58,7 @@ impl fmt::Display for Report {
         write!(
             f,
             "seed {} ok: {:.1} s, {} events, {} committed, {} leader changes, {} strikes of {} kinds, {} grants, \
-             {} ousted, {} puts, {} over the quota, {} expired, {} reads, {} answers, {} writes, {} of {} zombie writes refused, trace {:032x}",
+             {} ousted, {} puts, {} over the quota, {} expired, {} reads ({} by followers, {} by lease, {} stale), {} answers, {} writes, {} of {} zombie writes refused, trace {:032x}",
             self.seed,
             self.simulated.as_secs_f64(),
             self.events,
@@ -66,6 +72,9 @@ impl fmt::Display for Report {
             self.over_quota,
             self.expired,
             self.reads,
+            self.follower_reads,
+            self.lease_reads,
+            self.stale_reads,
             self.answers,
             self.writes,
             self.zombies_refused,

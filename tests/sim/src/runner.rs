@@ -39,7 +39,7 @@ pub struct Job {
 
 impl Job {
     /// A run of whole nodes without a bug.
-    pub fn new(profile: Profile, seed: u64) -> Job {
+    pub const fn new(profile: Profile, seed: u64) -> Job {
         Job { scope: Scope::Cluster, profile, seed, mutant: None }
     }
 

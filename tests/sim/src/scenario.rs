@@ -31,6 +31,8 @@ impl Options {
         };
         options.shard.in_hand_max = 1_000;
         options.workload.clients = clients;
+        options.workload.readers = 0;
+        options.leases = false;
         options.workload.sessions = 0;
         options.workload.gap = Duration::from_secs(100_000);
         options

@@ -20,6 +20,9 @@ use crate::world::{Event, Phase, World};
 /// A session awaits and holds at most about so many keys, mostly.
 const CLAIMS: usize = 4;
 
+/// A reader waits for at most so many answers.
+const CALLS: usize = 8;
+
 fn draw_key(rng: &mut Rng, o: &WorkloadOptions) -> Key {
     let text = match rng.per_mille(700) {
         true => format!("hot-{}", rng.below(o.hot_keys)),
@@ -91,14 +94,25 @@ fn draw_query(rng: &mut Rng, o: &WorkloadOptions) -> Query {
     }
 }
 
+/// What a client with sessions reads: it is connected to the leader, or wants to be.
 fn draw_read(rng: &mut Rng, o: &WorkloadOptions) -> CallRequest {
     let query = draw_query(rng, o);
-    match rng.below(18) {
-        0..=1 => CallRequest::Status,
-        2..=5 => CallRequest::ReadStale { query },
-        6..=9 => CallRequest::ReadByLease { query },
-        10..=13 => CallRequest::Read { query, from: ReadFrom::Any },
+    match rng.below(16) {
+        0 => CallRequest::Status,
+        1..=2 => CallRequest::ReadStale { query },
+        3..=4 => CallRequest::Read { query, from: ReadFrom::Any },
+        5..=9 => CallRequest::ReadByLease { query },
         _ => CallRequest::Read { query, from: ReadFrom::Leader },
+    }
+}
+
+/// What a client without sessions reads: any node will do.
+fn draw_any_read(rng: &mut Rng, o: &WorkloadOptions) -> CallRequest {
+    let query = draw_query(rng, o);
+    match rng.below(10) {
+        0 => CallRequest::Status,
+        1..=3 => CallRequest::ReadStale { query },
+        _ => CallRequest::Read { query, from: ReadFrom::Any },
     }
 }
 
@@ -117,6 +131,18 @@ impl World {
             return Ok(());
         }
         self.trace.event(now, 13, &[client as u64]);
+        if client >= o.clients && c.calls.len() >= CALLS {
+            // The nodes have little room in some runs: who waits for so much asks for no more.
+            return Ok(());
+        }
+        if client >= o.clients {
+            let request = match client - o.clients < o.lease_readers {
+                true => CallRequest::ReadByLease { query: draw_query(&mut c.rng, &o) },
+                false => draw_any_read(&mut c.rng, &o),
+            };
+            self.call(client, request);
+            return self.after_client(client);
+        }
         if c.sessions.len() < o.sessions {
             self.open_session(client);
             return self.after_client(client);
@@ -303,18 +329,22 @@ impl World {
     }
 
     fn read_some(&mut self, client: usize) {
-        let now = self.now;
         let o = self.options.workload;
+        let request = draw_read(&mut self.clients[client].rng, &o);
+        self.call(client, request);
+    }
+
+    /// Makes a call.
+    pub fn call(&mut self, client: usize, request: CallRequest) {
+        let now = self.now;
         let c = &mut self.clients[client];
-        let request = draw_read(&mut c.rng, &o);
         if let Some(core) = &mut c.core {
-            core.call(c.clock.local(now), request);
+            c.calls.insert(core.call(c.clock.local(now), request));
         }
     }
 
     /// An operator acts on anybody's session or key, with what it knows of them, which may be old.
     fn operate_some(&mut self, client: usize) {
-        let now = self.now;
         let o = self.options.workload;
         let sessions: Vec<SessionId> =
             self.clients.iter().flat_map(|c| c.sessions.values().filter_map(|s| s.id)).collect();
@@ -346,10 +376,7 @@ impl World {
             _ => return,
         };
         let name = |text| Name::new(text).expect("a name");
-        let request = CallRequest::Operate { by: name("operator"), reason: name("a drill"), act };
-        if let Some(core) = &mut c.core {
-            core.call(c.clock.local(now), request);
-        }
+        self.call(client, CallRequest::Operate { by: name("operator"), reason: name("a drill"), act });
     }
 
     fn close_some(&mut self, client: usize) {

@@ -11,6 +11,7 @@ use palisade_wal::OpId;
 use crate::check::liveness::LivenessCheck;
 use crate::check::locks::LocksCheck;
 use crate::check::raft::RaftCheck;
+use crate::check::reads::ReadsCheck;
 use crate::check::sessions::SessionsCheck;
 use crate::check::witness::Witness;
 use crate::check::{Checked, Violation, demand};
@@ -154,6 +155,7 @@ pub struct World {
     pub(crate) phase: Phase,
     pub(crate) raft: RaftCheck,
     pub(crate) witness: Witness,
+    pub(crate) reads: ReadsCheck,
     pub(crate) locks: LocksCheck,
     pub(crate) sessions: SessionsCheck,
     pub(crate) liveness: LivenessCheck,
@@ -179,7 +181,7 @@ impl World {
     /// A world in which nothing has happened yet.
     pub fn new(options: Options, story: Story) -> World {
         let mut rng = Rng::new(options.seed);
-        let (n, c) = (options.nodes, options.workload.clients);
+        let (n, c) = (options.nodes, options.workload.clients + options.workload.readers);
         let network = Network::new(options.network, rng.fork(), n, c);
         let storm = Storm::new(options.faults.clone(), rng.fork(), Time::ZERO + options.storm);
         let nodes = (0..n).map(|i| Node::format(i, &options, &mut rng)).collect();
@@ -197,6 +199,7 @@ impl World {
             phase: Phase::Storm,
             raft: RaftCheck::new(n),
             witness: Witness::new(crate::node::limits()),
+            reads: ReadsCheck::default(),
             locks: LocksCheck::default(),
             sessions: SessionsCheck::default(),
             liveness: LivenessCheck::default(),
@@ -349,6 +352,13 @@ impl World {
                 self.queue.push(end, Event::FastDisk { node });
             }
             Class::DiskError => self.nodes[node].fail_next = true,
+            Class::SlowLink if self.options.faults.slow_answers => {
+                let slow = Duration::from_millis(self.storm.rng().between(20, 200));
+                for from in (0..self.nodes.len()).filter(|from| *from != node) {
+                    self.network.set_slow(from, node, slow);
+                    self.queue.push(end, Event::FastLink { from, to: node });
+                }
+            }
             Class::SlowLink => {
                 let to = (node + 1 + self.storm.rng().below(2) as usize) % self.nodes.len();
                 let slow = Duration::from_millis(self.storm.rng().between(10, 1_500));
@@ -488,7 +498,10 @@ impl World {
                 + usize::from(self.network.counts.duplicated > 0)
                 + usize::from(self.options.clocks_ppm > 0),
             strikes: self.storm.strikes.iter().sum(),
-            reads: self.witness.reads(),
+            reads: self.reads.counts.all,
+            follower_reads: self.reads.counts.follower,
+            lease_reads: self.reads.counts.lease,
+            stale_reads: self.reads.counts.stale,
             grants: self.locks.granted,
             expired: self.sessions.expired,
             writes: self.resource.accepted,

@@ -15,6 +15,7 @@ fn profile(mutant: Mutant) -> Profile {
         Mutant::B8 => Profile::SlowDisk,
         Mutant::B6 | Mutant::B14 => Profile::Elections,
         Mutant::B20 => Profile::Pauses,
+        Mutant::F2 | Mutant::F3 => Profile::Leases,
         Mutant::B1
         | Mutant::B3
         | Mutant::B4
@@ -23,6 +24,7 @@ fn profile(mutant: Mutant) -> Profile {
         | Mutant::B22
         | Mutant::O1
         | Mutant::O2
+        | Mutant::F1
         | Mutant::L1
         | Mutant::L2
         | Mutant::L3
@@ -111,6 +113,21 @@ fn a_value_that_outlives_its_session_is_found() {
 #[test]
 fn a_put_over_another_s_key_is_found() {
     hunt(Mutant::V2);
+}
+
+#[test]
+fn a_follower_that_does_not_ask_the_leader_is_found() {
+    hunt(Mutant::F1);
+}
+
+#[test]
+fn a_lease_that_runs_from_its_answers_is_found() {
+    hunt(Mutant::F2);
+}
+
+#[test]
+fn a_lease_that_outlives_a_stall_is_found() {
+    hunt(Mutant::F3);
 }
 
 #[test]

@@ -15,7 +15,12 @@ const RAFT_EACH: u64 = 60;
 const LINES: usize = 60;
 
 /// Seeds that failed once, kept for good.
-const KEPT: [Job; 0] = [];
+const KEPT: [Job; 2] = [
+    // S1 blamed a client that was told of its grant only after an operator had evicted it.
+    Job::new(Profile::Pauses, 77),
+    // Readers asked for more than nodes with little room could answer, and were not done in time.
+    Job::new(Profile::Leases, 85),
+];
 
 fn reports(ended: Vec<Ended>) -> Vec<Report> {
     let mut reports = Vec::new();
@@ -37,7 +42,8 @@ fn reports(ended: Vec<Ended>) -> Vec<Report> {
 #[test]
 fn whole_clusters_break_no_rule() {
     let mut jobs: Vec<Job> = (0..SWARM).map(|seed| Job::new(Profile::Swarm, seed)).collect();
-    for profile in [Profile::SlowDisk, Profile::Elections, Profile::Pauses, Profile::Replays] {
+    for profile in [Profile::SlowDisk, Profile::Elections, Profile::Pauses, Profile::Replays, Profile::Leases]
+    {
         jobs.extend((0..EACH_OTHER).map(|seed| Job::new(profile, seed)));
     }
     jobs.extend(KEPT);
@@ -58,8 +64,8 @@ fn whole_clusters_break_no_rule() {
     let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
     let (zombies, refused) = (sum(|r| r.zombie_writes), sum(|r| r.zombies_refused));
     println!(
-        "{} seeds, {} simulated s, {} committed, {} leader changes, {} strikes, {} grants, {} ousted, {} puts, {} over the quota, {} expired, {} reads, \
-         {} answers compared, {} writes, {refused} of {zombies} zombie writes refused",
+        "{} seeds, {} simulated s, {} committed, {} leader changes, {} strikes, {} grants, {} ousted, {} puts, {} over the quota, {} expired, {} reads \
+         ({} by followers, {} by lease, {} stale), {} answers compared, {} writes, {refused} of {zombies} zombie writes refused",
         reports.len(),
         reports.iter().map(|r| r.simulated.as_secs()).sum::<u64>(),
         sum(|r| r.committed),
@@ -71,6 +77,9 @@ fn whole_clusters_break_no_rule() {
         sum(|r| r.over_quota),
         sum(|r| r.expired),
         sum(|r| r.reads),
+        sum(|r| r.follower_reads),
+        sum(|r| r.lease_reads),
+        sum(|r| r.stale_reads),
         sum(|r| r.answers),
         sum(|r| r.writes),
     );
@@ -78,6 +87,9 @@ fn whole_clusters_break_no_rule() {
     assert!(sum(|r| r.ousted) > 500, "operators did too little");
     assert!(sum(|r| r.puts) > 5_000, "too little was put");
     assert!(sum(|r| r.over_quota) > 500, "the quota was hardly ever reached");
+    assert!(sum(|r| r.follower_reads) > 1_000, "followers answered too little");
+    assert!(sum(|r| r.lease_reads) > 10_000, "leases answered too little");
+    assert!(sum(|r| r.stale_reads) > 1_000, "too few stale reads");
     assert!(sum(|r| r.expired) > 500 && sum(|r| r.reads) > 10_000, "too little happened");
 }
 

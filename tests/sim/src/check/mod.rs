@@ -7,6 +7,7 @@ pub mod durability;
 pub mod liveness;
 pub mod locks;
 pub mod raft;
+pub mod reads;
 pub mod sessions;
 pub mod values;
 pub mod witness;

@@ -2,20 +2,21 @@
 //! log. Every answer a client gets must be the naive machine's answer to that command, at an index
 //! that was not committed yet when the request arrived (so order respects real time); every push
 //! must tell of something that happened; every read must show the naive machine's state at its
-//! revision, and a revision no older than what was committed when the read arrived (R11).
+//! revision (R11; that the revision is new enough is the business of `reads.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use palisade_machine::model::Model;
 use palisade_machine::{Applied, Command, Effect};
-use palisade_types::reply::{Consistency, ReadMark};
+use palisade_types::reply::Consistency;
 use palisade_types::{
     Block, Cause, ClusterLimits, Epoch, Fence, Key, LogIndex, Mode, OperatorAct, Outcome, Refusal, Reply,
     SessionId, SessionToken, Ticket, Time,
 };
 use palisade_wire::{Push, Query, Request};
 
+use super::reads::mark_of;
 use super::sessions::SessionsCheck;
 use super::values::ValuesCheck;
 use super::{Checked, Violation, demand};
@@ -54,7 +55,6 @@ pub struct Witness {
     limits: ClusterLimits,
     answers: u64,
     over_quota: u64,
-    reads: u64,
     outcomes: BTreeMap<(&'static str, &'static str), u64>,
 }
 
@@ -77,7 +77,6 @@ impl Witness {
             limits,
             answers: 0,
             over_quota: 0,
-            reads: 0,
             outcomes: BTreeMap::new(),
         }
     }
@@ -121,11 +120,6 @@ impl Witness {
     /// How many requests the quota on the state refused.
     pub fn over_quota(&self) -> u64 {
         self.over_quota
-    }
-
-    /// How many reads were taken down.
-    pub fn reads(&self) -> u64 {
-        self.reads
     }
 
     /// Takes in what was committed meanwhile. `blocks` is the whole committed log.
@@ -211,7 +205,7 @@ impl Witness {
     /// A node answers a request.
     ///
     /// # Errors
-    /// S8 when the naive machine never said so, or not since the request arrived; R11 for a read.
+    /// S8 when the naive machine never said so, or not since the request arrived.
     pub fn on_reply(&mut self, asked: &Asked, reply: &Reply) -> Checked {
         self.answers += 1;
         let of_the_state = |refusal: &Refusal| matches!(refusal, Refusal::QuotaExceeded { what, .. } if what == "the state in bytes");
@@ -228,42 +222,22 @@ impl Witness {
                     refusal => demand(is_the_shards(refusal), "S8", || format!("{asked:?} got {reply:?}")),
                 })
             }
-            (
-                Request::Read { consistency, .. },
-                Reply::Described { read, .. }
-                | Reply::Locks { read, .. }
-                | Reply::Sessions { read, .. }
-                | Reply::OperatorActs { read, .. }
-                | Reply::Value { read, .. }
-                | Reply::Values { read, .. },
-            ) => self.on_read(asked, *consistency, *read, reply),
             (Request::Put { session, key, .. }, Reply::PutDone { revision, .. }) => {
                 self.values.on_put(key, *session, *revision)?;
                 self.said_since(asked, reply)
             }
+            (Request::Read { .. }, reply) => {
+                if let Some(read) = mark_of(reply) {
+                    self.read.entry(read.revision).or_default().push((asked.request.clone(), reply.clone()));
+                    if read.consistency == Consistency::Stale {
+                        return Ok(());
+                    }
+                    return self.values_shown(asked, reply);
+                }
+                Err(Violation::new("S8", format!("{asked:?} got {reply:?}")))
+            }
             _ => self.said_since(asked, reply),
         }
-    }
-
-    /// A read is answered.
-    fn on_read(&mut self, asked: &Asked, wanted: Consistency, read: ReadMark, reply: &Reply) -> Checked {
-        self.reads += 1;
-        let fits = match wanted {
-            Consistency::Linearizable | Consistency::Stale => read.consistency == wanted,
-            Consistency::Lease => read.consistency != Consistency::Stale,
-        };
-        demand(fits, "R11", || format!("a {wanted} read got a {} answer", read.consistency))?;
-        demand(read.consistency == Consistency::Stale || read.revision >= asked.committed, "R11", || {
-            format!(
-                "a {} read shows {}, {} was committed before it arrived",
-                read.consistency, read.revision, asked.committed
-            )
-        })?;
-        self.read.entry(read.revision).or_default().push((asked.request.clone(), reply.clone()));
-        if read.consistency == Consistency::Stale {
-            return Ok(());
-        }
-        self.values_shown(asked, reply)
     }
 
     fn values_shown(&self, asked: &Asked, reply: &Reply) -> Checked {

@@ -11,8 +11,9 @@ const ID_AT: usize = 8;
 const CRC_AT: usize = 16;
 /// Behind the session of a claim.
 const TICKET_AT: usize = HEADER_BYTES + 12;
-/// Where the text of an acquire's key begins: behind claim, class, wait and the text's length.
-const KEY_AT: usize = HEADER_BYTES + 20 + 1 + 1 + 2;
+/// Where the text of an acquire's key begins: behind claim, class, mode,
+/// what a death does, wait and the text's length.
+const KEY_AT: usize = HEADER_BYTES + 20 + 1 + 1 + 1 + 1 + 2;
 /// Where the number of a key begins in its name, and how many digits it has.
 const NUMBER_AT: usize = 15;
 const NUMBER_DIGITS: usize = 8;

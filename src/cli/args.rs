@@ -493,6 +493,8 @@ mod tests {
             "no wait and a wait exclude each other"
         );
         assert!(lock(&["--resource", "r", "--advisory", "k", "--", "true"]).is_err());
-        assert!(lock(&["-s", "k", "--", "true"]).is_err(), "no shared locks");
+        let shared = lock(&["-s", "--quarantine", "--advisory", "k", "--", "true"]).unwrap();
+        assert!(shared.shared && shared.quarantine && !shared.exclusive);
+        assert!(lock(&["-s", "-x", "k", "--", "true"]).is_err(), "one or the other");
     }
 }

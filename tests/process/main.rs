@@ -6,6 +6,7 @@ mod doctor;
 mod hosts;
 mod kill;
 mod lock;
+mod modes;
 mod operator;
 mod readme;
 mod seccomp;

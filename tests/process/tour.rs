@@ -120,8 +120,8 @@ fn the_reading_verbs_show_what_is_held_and_page() {
 
     let described = ask(base, &["describe", "--json", "a"]);
     let described: serde_json::Value = serde_json::from_str(&described.stdout).expect("JSON");
-    assert_eq!(described["holder"]["session"], holders[0].1["session"]);
-    assert_eq!((&described["holder"]["owner"], &described["resource"]), (&"tester".into(), &"db".into()));
+    assert_eq!(described["holders"][0]["session"], holders[0].1["session"]);
+    assert_eq!((&described["holders"][0]["owner"], &described["resource"]), (&"tester".into(), &"db".into()));
 
     let keys = |end: Finished| -> Vec<String> {
         assert_eq!(end.code, Some(0), "{}", end.stderr);

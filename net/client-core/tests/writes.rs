@@ -4,7 +4,9 @@
 mod kit;
 
 use kit::{World, refused, session_id};
-use palisade_client_core::{CallRequest, Event, LostReason, SessionHandle, WriteId, WriteSpec};
+use palisade_client_core::{
+    CallRequest, Event, LostReason, Query, ReadFrom, SessionHandle, WriteId, WriteSpec,
+};
 use palisade_types::reply::{Consistency, ReadMark};
 use palisade_types::{Cause, Key, LogIndex, NodeId, Outcome, Refusal, Reply, RequestId, SessionId, Ticket};
 use palisade_wire::{Push, Request};
@@ -35,7 +37,7 @@ fn finished(ticket: Ticket, outcome: Outcome) -> Reply {
     refused(Refusal::TicketFinished { ticket, outcome })
 }
 
-fn read(query: Query) -> CallRequest {
+fn leader_read(query: Query) -> CallRequest {
     CallRequest::Read { query, from: ReadFrom::Leader }
 }
 
@@ -188,13 +190,14 @@ fn reads_of_ephemeral_keys_are_calls_like_others() {
     let mut w = World::new();
     w.open(TTL);
     let read = ReadMark { consistency: Consistency::Linearizable, revision: LogIndex(9) };
-    let call = w.core.call(w.now, read(Query::Get { key: key() }));
+    let call = w.core.call(w.now, leader_read(Query::Get { key: key() }));
     let (id, request) = w.request();
     assert_eq!(request, asked(Query::Get { key: key() }));
     let reply = Reply::Value { read, row: None };
     w.reply(id, reply.clone());
     assert_eq!(w.take_events(), [Event::CallDone { call, result: Ok(Box::new(reply)) }]);
-    let call = w.core.call(w.now, read(Query::ListValues { prefix: None, after: Some(key()), rows: 7 }));
+    let call =
+        w.core.call(w.now, leader_read(Query::ListValues { prefix: None, after: Some(key()), rows: 7 }));
     let (id, request) = w.request();
     assert_eq!(request, asked(Query::ListValues { prefix: None, after: Some(key()), rows: 7 }));
     let reply = Reply::Values { read, rows: Vec::new(), more: false };

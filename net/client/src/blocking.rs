@@ -118,6 +118,14 @@ impl Client {
         self.thread.block_on(self.inner.status())
     }
 
+    /// See [`crate::Client::leader`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn leader(&self, election: &str) -> Result<Answer<Option<crate::Leader>>, CallError> {
+        self.thread.block_on(self.inner.leader(election))
+    }
+
     /// See [`crate::Client::get`].
     ///
     /// # Errors
@@ -208,6 +216,11 @@ impl Session {
         AdvisoryRequest { inner: self.inner.advisory(key), thread: self.thread.clone() }
     }
 
+    /// A campaign to lead an election: see [`crate::Session::campaign`].
+    pub fn campaign(&self, election: impl Into<String>, value: impl Into<Vec<u8>>) -> CampaignRequest {
+        CampaignRequest { inner: self.inner.campaign(election, value), thread: self.thread.clone() }
+    }
+
     /// Gives an ephemeral key a value: see [`crate::Session::put`].
     ///
     /// # Errors
@@ -246,6 +259,16 @@ macro_rules! request {
             /// Wait at most so long. Without this or [`Self::no_wait`], it waits for ever.
             pub fn wait(self, time: Duration) -> $name {
                 $name { inner: self.inner.wait(time), ..self }
+            }
+
+            /// Hold the lock together with others of this mode, as the async request says.
+            pub fn shared(self) -> $name {
+                $name { inner: self.inner.shared(), ..self }
+            }
+
+            /// Keep the key closed should this session fall silent, as the async request says.
+            pub fn quarantine(self) -> $name {
+                $name { inner: self.inner.quarantine(), ..self }
             }
 
             /// Do not wait: [`AcquireError::Held`] at once when somebody holds the key.
@@ -332,6 +355,24 @@ impl Guard {
         self.watchers.0.lock().unwrap_or_else(PoisonError::into_inner).push(watcher);
     }
 
+    /// Turns an exclusive lock into a shared one: see [`crate::Guard::downgrade`]. Whoever was to be told of
+    /// its loss by [`Guard::on_lost`] is not told any more: ask again of the guard returned.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn downgrade(self) -> Result<Guard, NotDowngraded> {
+        let Guard { watchers, inner, thread } = self;
+        drop(watchers);
+        let watchers = Watchers::default();
+        match thread.block_on(inner.downgrade()) {
+            Ok(inner) => Ok(Guard { watchers, inner, thread }),
+            Err(crate::NotDowngraded { guard, error }) => Err(NotDowngraded {
+                guard: guard.map(|inner| Box::new(Guard { watchers, inner: *inner, thread })),
+                error,
+            }),
+        }
+    }
+
     /// Releases and waits until the cluster has confirmed it.
     ///
     /// # Errors
@@ -340,5 +381,83 @@ impl Guard {
         let Guard { watchers, inner, thread } = self;
         drop(watchers);
         thread.block_on(inner.release())
+    }
+}
+
+/// A lock was not downgraded: see [`crate::NotDowngraded`].
+#[derive(Debug, thiserror::Error)]
+#[error("not downgraded: {error}")]
+pub struct NotDowngraded {
+    /// The guard, if it still holds its lock as before.
+    pub guard: Option<Box<Guard>>,
+    /// Why not.
+    #[source]
+    pub error: CallError,
+}
+
+/// A campaign, not yet begun. Made by [`Session::campaign`]; see [`crate::CampaignRequest`].
+#[must_use = "nothing is asked before `lead` is called"]
+pub struct CampaignRequest {
+    inner: crate::CampaignRequest,
+    thread: Handle,
+}
+
+impl CampaignRequest {
+    /// Wait at most so long. Without this or [`CampaignRequest::no_wait`], it waits for ever.
+    pub fn wait(self, time: Duration) -> CampaignRequest {
+        CampaignRequest { inner: self.inner.wait(time), ..self }
+    }
+
+    /// Do not wait: [`AcquireError::Held`] at once when somebody leads.
+    pub fn no_wait(self) -> CampaignRequest {
+        CampaignRequest { inner: self.inner.no_wait(), ..self }
+    }
+
+    /// Campaigns until it leads.
+    ///
+    /// # Errors
+    /// As [`crate::CampaignRequest::lead`].
+    pub fn lead(self) -> Result<Leadership, AcquireError> {
+        let inner = self.thread.block_on(self.inner.lead())?;
+        Ok(Leadership { inner, thread: self.thread })
+    }
+}
+
+/// A leadership, resigned when it is dropped: see [`crate::Leadership`], whose methods it also has.
+#[must_use = "a leadership is resigned when it is dropped"]
+#[derive(Debug)]
+pub struct Leadership {
+    inner: crate::Leadership,
+    thread: Handle,
+}
+
+impl Deref for Leadership {
+    type Target = crate::Leadership;
+
+    fn deref(&self) -> &crate::Leadership {
+        &self.inner
+    }
+}
+
+impl Leadership {
+    /// Changes the value that observers are shown: see [`crate::Leadership::proclaim`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn proclaim(&self, said: impl AsRef<[u8]>) -> Result<(), CallError> {
+        self.thread.block_on(self.inner.proclaim(said))
+    }
+
+    /// Waits until the leadership is lost, but no longer than this; `None` if it lasts still.
+    pub fn lost_within(&self, time: Duration) -> Option<LostReason> {
+        self.thread.block_on(async { tokio::time::timeout(time, self.inner.lost()).await.ok() })
+    }
+
+    /// Resigns and waits until the cluster has confirmed it.
+    ///
+    /// # Errors
+    /// As [`crate::Leadership::resign`].
+    pub fn resign(self) -> Result<(), CallError> {
+        self.thread.block_on(self.inner.resign())
     }
 }

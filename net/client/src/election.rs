@@ -31,11 +31,12 @@ pub struct Leader {
 ///
 /// ```no_run
 /// # async fn example(session: palisade_client::Session) -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn work() {}
 /// let leadership = session.campaign("scheduler", "10.0.0.7:9000").lead().await?;
 /// leadership.proclaim("10.0.0.7:9000 ready").await?;
 /// tokio::select! {
 ///     reason = leadership.lost() => eprintln!("no longer the leader: {reason}"),
-///     _ = tokio::signal::ctrl_c() => leadership.resign().await?,
+///     () = work() => leadership.resign().await?,
 /// }
 /// # Ok(())
 /// # }

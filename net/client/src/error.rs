@@ -172,7 +172,7 @@ impl AcquireError {
 #[error("not downgraded: {error}")]
 pub struct NotDowngraded {
     /// The guard, if it still holds its lock as before.
-    pub guard: Option<crate::Guard>,
+    pub guard: Option<Box<crate::Guard>>,
     /// Why not.
     #[source]
     pub error: CallError,

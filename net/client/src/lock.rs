@@ -348,7 +348,9 @@ impl Guard {
                 (self.fence, self.mode) = (fence, Mode::Shared);
                 Ok(self)
             }
-            Ok(Err(refusal)) => Err(NotDowngraded { guard: Some(self), error: CallError::Refused(refusal) }),
+            Ok(Err(refusal)) => {
+                Err(NotDowngraded { guard: Some(Box::new(self)), error: CallError::Refused(refusal) })
+            }
             Err(_) => {
                 let reason = lost(self.lost.clone()).await;
                 Err(NotDowngraded { guard: None, error: CallError::SessionLost(reason) })

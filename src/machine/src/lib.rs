@@ -7,25 +7,27 @@
 //! What always holds after a command has been applied ([`Machine::check`] asserts what the state
 //! alone can show):
 //!
-//! - A key has at most one holder. Every grant of a key has an epoch one above the grant before;
+//! - A key has one holder, or several that all share it. Every grant of a key has an epoch one above the grant before;
 //!   a key whose record was reclaimed starts above `epoch_floor`, which no reclaimed epoch exceeds.
-//! - A key that somebody waits for is held. Queues are first come, first served; who cancels or dies
+//! - A key that somebody waits for is held, and the first who waits cannot share it with those who hold it,
+//!   or could and is on the list of keys that sweeps go on with. Queues are first come, first served; who cancels or dies
 //!   leaves at once, so there is nobody to be skipped when the key is handed on.
 //! - A session that has ended waits for nothing. What it still holds is in the backlog, closed to
-//!   everybody until a sweep releases it, keys that others wait for first.
+//!   everybody until a sweep releases it, keys that others wait for first; or in quarantine, until an
+//!   operator releases it.
 //! - An ephemeral key is one session's. When that ends the key goes in the same step or joins the backlog
 //!   behind the locks, closed to everybody until a sweep removes it.
 //! - A ticket is unseen, open or finished, and only moves forward. Open: repeating its acquire
 //!   repeats the answer. Finished: it changes nothing any more.
 //! - Everything is bounded by the cluster's limits, and one command does a bounded amount of work:
-//!   at most 50 releases, and the withdrawal of at most the waits of one session.
+//!   at most 50 releases, at most 1,000 grants, and the withdrawal of at most the waits of one session.
 //!
 //! An acquire is judged in this order, and the first that fits is the answer:
 //! the session is not live (`SessionEnded`) · the ticket is 0 or too large (`BadRequest`) · it is open
 //! (the answer again, or `TicketMismatch`) · it is finished (`TicketFinished`) · the session's record
 //! of tickets is full (`SessionFull`) · and from here on a refusal finishes the ticket: a fenced claim
 //! names no resource (`BadRequest`) · the key lives under another class (`ClassMismatch`) · the key is
-//! held and the claim would not wait (`Denied`) · the session (`SessionFull`), the shard or the key's
+//! held, cannot be shared at once, and the claim would not wait (`Denied`) · the session (`SessionFull`), the shard or the key's
 //! queue (`QuotaExceeded`) has no room · the key has no record, and the state no room for one
 //! (`QuotaExceeded`) · it is granted or queued.
 //!
@@ -34,7 +36,8 @@
 //! room for what it adds (`QuotaExceeded`) · it is done, which finishes the ticket as every other answer
 //! does.
 //!
-//! Layout: `machine` is the way in; `acquire`, `release`, `ending` and `put` are the commands; `session`,
+//! Layout: `machine` is the way in; `acquire`, `release`, `downgrade`, `election`, `ending`
+//! and `put` are the commands; `grant` and `holders` are who holds a key; `session`,
 //! `open`, `tickets`, `ended`, `locks`, `idle`, `claims` and `values` keep the records; `describe` reads them;
 //! `operate` is what operators do; `account` counts bytes;
 //! `warm` fetches them ahead of their use; `check` and `digest` go over all of them. With the feature

@@ -8,8 +8,8 @@ use palisade_raft::Message;
 use palisade_shard::{Actions, Input, Shard, ShardConfig};
 use palisade_types::reply::{Consistency, ReadMark};
 use palisade_types::{
-    Class, ClusterId, ClusterLimits, ConnId, Incarnation, Key, LogIndex, Name, NodeId, Refusal, Reply,
-    RequestId, SessionId, SessionToken, ShardId, Ticket, Time,
+    Class, ClusterId, ClusterLimits, ConnId, Incarnation, Key, LogIndex, Mode, Name, NodeId, OnDeath,
+    Refusal, Reply, RequestId, SessionId, SessionToken, ShardId, Ticket, Time,
 };
 use palisade_wal::{Identity, SimDisk, WalConfig, hard_state_file, initial_hard_state, recover_shard};
 use palisade_wire::{Query, Request, Wait};
@@ -170,7 +170,17 @@ impl Cluster {
 
 fn acquire(session: SessionId, ticket: u64) -> Request {
     let (key, class) = (key(), Class::Advisory);
-    Request::Acquire { session, ticket: Ticket(ticket), key, class, resource: None, wait: Wait::No }
+    let (mode, on_death) = (Mode::Exclusive, OnDeath::Release);
+    Request::Acquire {
+        session,
+        ticket: Ticket(ticket),
+        key,
+        class,
+        resource: None,
+        mode,
+        wait: Wait::No,
+        on_death,
+    }
 }
 
 fn key() -> Key {

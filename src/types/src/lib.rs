@@ -16,6 +16,7 @@ pub mod mutant;
 pub mod name;
 pub mod operator;
 pub mod random;
+pub mod refusal;
 pub mod reply;
 pub mod time;
 pub mod value;
@@ -33,9 +34,10 @@ pub use mutant::{Mutant, Mutants};
 pub use name::{Key, Name, NameError};
 pub use operator::{ActRef, OperatorAct, OperatorRow};
 pub use random::Rng;
+pub use refusal::Refusal;
 pub use reply::{
-    Cause, Class, Description, HolderInfo, LockRow, Mode, OnDeath, Outcome, Refusal, Reply, SessionRow,
-    Standing, Transition, TransitionKind, ValueRow, WaiterInfo,
+    Cause, Class, Description, HolderInfo, LockRow, Mode, OnDeath, Outcome, Reply, SessionRow, Standing,
+    Transition, TransitionKind, ValueRow, WaiterInfo,
 };
 pub use time::Time;
 pub use value::Value;

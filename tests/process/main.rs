@@ -8,6 +8,7 @@ mod kill;
 mod lock;
 mod operator;
 mod readme;
+mod reads;
 mod seccomp;
 mod support;
 mod tour;

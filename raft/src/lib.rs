@@ -4,8 +4,8 @@
 //! Events go in ([`Raft::step`], [`Raft::tick`], [`Raft::propose`], [`Raft::start_round`],
 //! [`Raft::on_persisted`]), work comes out ([`Raft::take_ready`]). The algorithm is that of Ongaro
 //! and Ousterhout, "In Search of an Understandable Consensus Algorithm" (extended version, 2014),
-//! with pre-vote, check-quorum, stickiness and ReadIndex after Ongaro's thesis (2014; sections 9.6,
-//! 6.2, 4.2.3, 6.4) and writes to the leader's disk in parallel with replication (10.2.1).
+//! with pre-vote, check-quorum, stickiness, ReadIndex and leases after Ongaro's thesis (2014; sections 9.6,
+//! 6.2, 4.2.3, 6.4, 6.4.1) and writes to the leader's disk in parallel with replication (10.2.1).
 //!
 //! # The unit is the block
 //! Where the papers say "entry" this crate has a [`palisade_types::Block`]: one or more commands

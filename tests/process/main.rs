@@ -9,6 +9,7 @@ mod lock;
 mod modes;
 mod operator;
 mod readme;
+mod reads;
 mod seccomp;
 mod support;
 mod tour;

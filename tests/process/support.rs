@@ -190,12 +190,20 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Formats and starts three nodes.
     pub(crate) fn start() -> Cluster {
+        Cluster::start_with("")
+    }
+
+    /// The same with these lines in each node's configuration.
+    pub(crate) fn start_with(settings: &str) -> Cluster {
         let dir = tempfile::tempdir().expect("a directory for temporary files");
         let base = free_ports();
         let mut cluster = Cluster { dir, base, nodes: Vec::new() };
         for node in 1..=3 {
             let end = finish(&mut format(&cluster.node_dir(node), base, node));
             assert_eq!(end.code, Some(0), "{}", end.stderr);
+            let file = cluster.node_dir(node).join("palisade.toml");
+            let text = std::fs::read_to_string(&file).expect("format wrote it");
+            std::fs::write(&file, format!("{settings}\n{text}")).expect("a configuration");
             cluster.nodes.push(None);
         }
         for node in 1..=3 {
@@ -221,6 +229,11 @@ impl Cluster {
     /// Kills a node with SIGKILL.
     pub(crate) fn kill_node(&mut self, node: u16) {
         self.nodes[usize::from(node) - 1].take().expect("the node runs").kill();
+    }
+
+    /// Sends a signal to a node that runs.
+    pub(crate) fn signal_node(&self, node: u16, signal: Signal) {
+        self.nodes[usize::from(node) - 1].as_ref().expect("the node runs").signal(signal);
     }
 
     /// Where a node keeps its files.

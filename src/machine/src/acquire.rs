@@ -9,6 +9,7 @@ use palisade_types::{Class, Epoch, Fence, HolderInfo, Mutant, Outcome, Refusal, 
 
 use crate::claims::{Claim, State};
 use crate::machine::{Applied, Effect, Machine, Wanted, Wish, fence};
+use crate::news::granted;
 use crate::slab::{NONE, Slot};
 use crate::tickets::TICKET_MAX;
 
@@ -156,6 +157,8 @@ impl Machine {
         if held.resource != record.resource {
             held.resource.clone_from(&record.resource);
         }
+        let session = SessionId { shard: self.shard, opened: owner.opened };
+        self.news.push(granted(at, held, session, owner.owner.as_ref()));
         fence(held)
     }
 

@@ -28,7 +28,7 @@
 //!
 //! Layout: `machine` is the way in; `acquire`, `release` and `ending` are the commands; `session`,
 //! `open`, `tickets`, `ended`, `locks`, `idle` and `claims` keep the records; `describe` reads them;
-//! `operate` is what operators do;
+//! `operate` is what operators do; `news` is what watchers learn;
 //! `warm` fetches them ahead of their use; `check` and `digest` go over all of them. With the feature
 //! `model` there is also a second, naive machine that tests compare this one with.
 //!
@@ -53,6 +53,7 @@ mod locks;
 mod machine;
 #[cfg(any(test, feature = "model"))]
 pub mod model;
+mod news;
 mod open;
 mod operate;
 mod release;
@@ -65,4 +66,5 @@ mod warm;
 
 pub use command::{Command, CommandRef};
 pub use machine::{Applied, ApplyError, ClaimView, Counts, Effect, Machine, SessionView};
+pub use news::Place;
 pub use tickets::TICKET_MAX;

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use foldhash::fast::FixedState;
 use palisade_types::{
-    Cause, Class, ClusterLimits, DecodeError, Epoch, Fence, Key, LogIndex, Mutants, Name, Refusal, Reply,
-    SessionId, SessionToken, ShardId, Ticket,
+    Cause, Class, ClusterLimits, DecodeError, Epoch, Event, Fence, Key, LogIndex, Mutants, Name, Refusal,
+    Reply, SessionId, SessionToken, ShardId, Ticket,
 };
 
 use crate::claims::{Claims, List, State};
@@ -156,6 +156,8 @@ pub struct Machine {
     pub(crate) unwanted: List,
     /// What operators did.
     pub(crate) acts: Acts,
+    /// What the last command changed, for those who watch.
+    pub(crate) news: Vec<Event>,
 }
 
 impl Machine {
@@ -174,6 +176,7 @@ impl Machine {
             wanted: List::EMPTY,
             unwanted: List::EMPTY,
             acts: Acts::default(),
+            news: Vec::new(),
         }
     }
 
@@ -192,6 +195,7 @@ impl Machine {
     ) -> Result<(), ApplyError> {
         assert!(at.index > self.applied, "commands are applied once, in order");
         self.applied = at.index;
+        self.news.clear();
         if command.is_empty() {
             return Ok(());
         }

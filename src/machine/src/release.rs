@@ -9,6 +9,7 @@ use crate::acquire::{bad_ticket, tickets_full};
 use crate::claims::State;
 use crate::locks::Tenure;
 use crate::machine::{Applied, Effect, Machine};
+use crate::news::released;
 use crate::slab::{NONE, Slot};
 
 impl Machine {
@@ -108,10 +109,12 @@ impl Machine {
         owner.open.remove(ended.ticket);
         owner.open.held -= 1;
         let session = owner.opened;
+        let lock = &mut self.locks.records[ended.lock];
+        let id = SessionId { shard: self.shard, opened: session };
+        self.news.push(released(at, lock, id, owner.owner.as_ref(), how));
         if !owner.is_live() && owner.open.is_empty() {
             self.sessions.records.remove(ended.session);
         }
-        let lock = &mut self.locks.records[ended.lock];
         assert_eq!(lock.holder, claim, "only a holder vacates");
         lock.holder = NONE;
         let (epoch, next) = (lock.epoch, lock.queue.head);

@@ -7,6 +7,7 @@ extern crate alloc;
 
 pub mod block;
 pub mod codec;
+pub mod event;
 pub mod fence;
 pub mod hard_state;
 pub mod hash;
@@ -18,9 +19,11 @@ pub mod operator;
 pub mod random;
 pub mod reply;
 pub mod time;
+pub mod watch;
 
 pub use block::{Block, BlockBuilder, BlockError};
 pub use codec::{DecodeError, Reader, Writer};
+pub use event::{Event, Events, Happened};
 pub use fence::{Fence, FenceError, Floor, Refused};
 pub use hard_state::HardState;
 pub use ids::{
@@ -37,3 +40,4 @@ pub use reply::{
     TransitionKind, WaiterInfo,
 };
 pub use time::Time;
+pub use watch::{ClusterIdentity, Cursor, CursorError, Selector};

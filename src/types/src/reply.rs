@@ -7,9 +7,10 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::fence::Fence;
-use crate::ids::{Epoch, LogIndex, NodeId, SessionId, Term, Ticket};
+use crate::ids::{Epoch, LogIndex, NodeId, SessionId, ShardId, Term, Ticket};
 use crate::name::{Key, Name};
 use crate::operator::OperatorRow;
+use crate::watch::ClusterIdentity;
 
 /// What a lock is for, told apart by type (DESIGN section 1). A key has one class while its record
 /// lives.
@@ -319,6 +320,16 @@ pub enum Refusal {
     /// The key cannot be retired: it is held or awaited.
     #[error("the key is in use: only one that nobody holds or awaits can be retired")]
     InUse,
+    /// What followed that revision is no longer kept here: ask another node, or begin anew from the
+    /// present state.
+    #[error("the history after that revision is no longer kept: it goes back to revision {oldest}")]
+    Compacted {
+        /// What happened after this one is kept.
+        oldest: LogIndex,
+    },
+    /// The cursor belongs to another cluster, or to this one before it was restored from a backup.
+    #[error("the cursor belongs to another cluster, or to this one before it was restored")]
+    ClusterReset,
     /// The request breaks a rule; sending it again is useless.
     #[error("bad request: {reason}")]
     BadRequest {
@@ -349,6 +360,8 @@ impl Refusal {
                 | Refusal::QuotaExceeded { .. }
                 | Refusal::NotAttached { .. }
                 | Refusal::SessionFull { .. }
+                // Another node may keep more of its history.
+                | Refusal::Compacted { .. }
         )
     }
 }
@@ -481,6 +494,22 @@ pub enum Reply {
     },
     /// What this node says of itself.
     Status(Box<NodeStatus>),
+    /// The watch stands: everything it selects is pushed from now on.
+    Watching {
+        /// Its number on this connection.
+        watch: u64,
+        /// Whose revisions it tells.
+        cluster: ClusterIdentity,
+        /// Of which shard.
+        shard: ShardId,
+        /// Nothing is pushed that is not behind this revision.
+        revision: LogIndex,
+    },
+    /// The watch has ended, or there was none.
+    Unwatched {
+        /// Its number on this connection.
+        watch: u64,
+    },
     /// Nothing was done.
     Refused(Refusal),
 }

@@ -23,7 +23,7 @@ pub use hello::{
     VERSION_MAX, VERSION_MIN, common_version,
 };
 pub use kind::{Group, Kind};
-pub use push::Push;
+pub use push::{Push, WatchEnd};
 pub use reply::{decode_reply, encode_reply};
 pub use request::{Request, Wait};
 
@@ -37,6 +37,10 @@ pub const HEADER_BYTES: usize = 20;
 pub const BODY_BYTES_MAX: usize = FRAME_BYTES_MAX - HEADER_BYTES;
 /// The longest body of a request, in bytes. A server never buffers more for a client.
 pub const REQUEST_BODY_BYTES_MAX: usize = 16 * 1024;
+/// The longest body of a push of events, in bytes.
+pub const EVENTS_BODY_BYTES_MAX: usize = 64 * 1024;
+/// The most bytes of events one push carries.
+pub const EVENTS_BYTES_MAX: usize = EVENTS_BODY_BYTES_MAX - push::EVENTS_HEAD_BYTES;
 /// The most sessions one renewal names.
 pub const RENEW_SESSIONS_MAX: usize = 1_000;
 /// The longest explaining text in a message, in bytes; longer ones are cut when they are encoded.

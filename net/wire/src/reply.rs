@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use palisade_types::reply::{Consistency, ReadMark};
-use palisade_types::{DecodeError, LogIndex, Reader, Reply, RequestId, Writer};
+use palisade_types::{ClusterIdentity, DecodeError, LogIndex, Reader, Reply, RequestId, ShardId, Writer};
 
 use crate::frame::{Frame, begin};
 use crate::parts::{bool, claim, fence, outcome, put_bool, put_claim, put_fence, put_outcome};
@@ -30,6 +30,8 @@ fn kind_of(reply: &Reply) -> Kind {
         Reply::Status(_) => Kind::StatusIs,
         Reply::OperatorDone { .. } => Kind::OperatorDone,
         Reply::OperatorActs { .. } => Kind::OperatorActs,
+        Reply::Watching { .. } => Kind::Watching,
+        Reply::Unwatched { .. } => Kind::Unwatched,
         Reply::Refused(_) => Kind::Refused,
     }
 }
@@ -95,6 +97,13 @@ fn encode_body(reply: &Reply, w: &mut Writer<'_>) {
         }
         Reply::Status(status) => put_status(w, status),
         Reply::OperatorDone { action } => w.u64(action.0),
+        Reply::Watching { watch, cluster, shard, revision } => {
+            w.u64(*watch);
+            w.u64(cluster.0);
+            w.u32(shard.0);
+            w.u64(revision.0);
+        }
+        Reply::Unwatched { watch } => w.u64(*watch),
         Reply::Refused(refusal) => put_refusal(w, refusal),
         Reply::Locks { .. } | Reply::Sessions { .. } | Reply::OperatorActs { .. } => {
             unreachable!("pages are encoded by the caller")
@@ -174,6 +183,13 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Reply, DecodeError> {
             Reply::OperatorActs { read, more, rows: list(&mut r, operator_row)? }
         }
         Kind::StatusIs => Reply::Status(Box::new(status(&mut r)?)),
+        Kind::Watching => Reply::Watching {
+            watch: r.u64()?,
+            cluster: ClusterIdentity(r.u64()?),
+            shard: ShardId(r.u32()?),
+            revision: LogIndex(r.u64()?),
+        },
+        Kind::Unwatched => Reply::Unwatched { watch: r.u64()? },
         Kind::Refused => Reply::Refused(refusal(&mut r)?),
         _ => return Err(DecodeError::Unknown { what: "reply kind", value: u64::from(kind.number()) }),
     };

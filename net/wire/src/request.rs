@@ -2,12 +2,12 @@
 
 use alloc::vec::Vec;
 use palisade_types::{
-    Class, DecodeError, Key, LogIndex, Name, OperatorAct, Reader, RequestId, SessionId, SessionToken, Ticket,
-    Writer,
+    Class, Cursor, DecodeError, Key, LogIndex, Name, OperatorAct, Reader, RequestId, Selector, SessionId,
+    SessionToken, Ticket, Writer,
 };
 
 use crate::frame::{Frame, begin};
-use crate::parts::{claim, class, put_claim, put_class};
+use crate::parts::{bool, claim, class, put_bool, put_claim, put_class};
 use crate::{Group, Kind, MessageError, RENEW_SESSIONS_MAX};
 
 /// How long an acquire waits for a key that is held.
@@ -119,6 +119,23 @@ pub enum Request {
         /// The most rows wanted.
         rows: u32,
     },
+    /// Watches what is selected. Any node answers, and pushes from then on.
+    Watch {
+        /// A number the client chooses, not in use on this connection.
+        watch: u64,
+        /// What to watch.
+        selector: Selector,
+        /// Begin with the present state.
+        present: bool,
+        /// Without the present state: go on behind this cursor, or, if there is none, from now. With
+        /// it: the state must be at least as new.
+        cursor: Option<Cursor>,
+    },
+    /// Ends a watch.
+    Unwatch {
+        /// Its number.
+        watch: u64,
+    },
 }
 
 impl Request {
@@ -138,6 +155,8 @@ impl Request {
             Request::Status => Kind::Status,
             Request::Operate { .. } => Kind::Operate,
             Request::ListOperatorActs { .. } => Kind::ListOperatorActs,
+            Request::Watch { .. } => Kind::Watch,
+            Request::Unwatch { .. } => Kind::Unwatch,
         }
     }
 
@@ -199,6 +218,16 @@ impl Request {
                 w.u64(after.0);
                 w.u32(*rows);
             }
+            Request::Watch { watch, selector, present, cursor } => {
+                w.u64(*watch);
+                selector.encode(w);
+                put_bool(w, *present);
+                put_bool(w, cursor.is_some());
+                if let Some(cursor) = cursor {
+                    cursor.encode(w);
+                }
+            }
+            Request::Unwatch { watch } => w.u64(*watch),
         }
     }
 
@@ -253,6 +282,13 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Request, DecodeError> {
             Request::Operate { by: r.name()?, reason: r.name()?, act: OperatorAct::decode(&mut r)? }
         }
         Kind::ListOperatorActs => Request::ListOperatorActs { after: LogIndex(r.u64()?), rows: r.u32()? },
+        Kind::Watch => Request::Watch {
+            watch: r.u64()?,
+            selector: Selector::decode(&mut r)?,
+            present: bool(&mut r, "present")?,
+            cursor: if bool(&mut r, "presence")? { Some(Cursor::decode(&mut r)?) } else { None },
+        },
+        Kind::Unwatch => Request::Unwatch { watch: r.u64()? },
         _ => return Err(DecodeError::Unknown { what: "request kind", value: u64::from(kind.number()) }),
     };
     r.finish()?;

@@ -169,7 +169,12 @@ impl Event {
         let what = match kind {
             HELD => {
                 let (epoch, barrier) = (Epoch(r.u64()?), Epoch(r.u64()?));
-                Happened::Held { epoch, barrier, ending: r.u8()? != 0 }
+                let ending = match r.u8()? {
+                    0 => false,
+                    1 => true,
+                    other => return Err(DecodeError::Unknown { what: "ending", value: other.into() }),
+                };
+                Happened::Held { epoch, barrier, ending }
             }
             FREE => Happened::Free { epoch: Epoch(r.u64()?) },
             GRANTED => Happened::Granted { epoch: Epoch(r.u64()?), barrier: Epoch(r.u64()?) },

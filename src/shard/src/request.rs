@@ -19,6 +19,7 @@ use crate::action::Actions;
 use crate::pending::Origin;
 use crate::rounds::{Item, Read};
 use crate::shard::Shard;
+use crate::watch::Wish;
 
 /// When a busy server asks to be asked again.
 const RETRY_AFTER_MS: u32 = 20;
@@ -46,6 +47,11 @@ impl Shard {
             out.replies.push((conn, id, Reply::Status(Box::new(self.status()))));
             return;
         }
+        if let Request::Watch { .. } | Request::Unwatch { .. } = request {
+            let reply = self.take_watch(now, conn, request);
+            out.replies.push((conn, id, reply));
+            return;
+        }
         let taken = match self.leading {
             Some(_) => self.take_request(now, conn, id, request),
             None => Err(Refusal::NotLeader { leader: self.leader() }),
@@ -55,6 +61,22 @@ impl Shard {
                 self.counters.turned_away += 1;
             }
             out.replies.push((conn, id, Reply::Refused(refusal)));
+        }
+    }
+
+    /// Watches are served by every node, from what it applies.
+    fn take_watch(&mut self, now: Time, conn: ConnId, request: Request) -> Reply {
+        match request {
+            // Whatever it told could be old for ever.
+            Request::Watch { .. } if self.leader().is_none() => {
+                Reply::Refused(Refusal::NotLeader { leader: None })
+            }
+            Request::Watch { watch, selector, present, cursor } => {
+                let wish = Wish { watch, selector, present, cursor };
+                self.watches.watch(now, self.applied, conn, wish)
+            }
+            Request::Unwatch { watch } => self.watches.unwatch(conn, watch),
+            _ => Reply::Refused(bad("this is no request about a watch")),
         }
     }
 
@@ -113,7 +135,9 @@ impl Shard {
                 self.join(Item::Read { conn, id, read: Read::OperatorActs { after, rows: page(rows)? } })
             }
             Request::Operate { by, reason, act } => self.take_order(now, origin, by, reason, act),
-            Request::Status => Err(bad("status is answered by the node itself")),
+            Request::Status | Request::Watch { .. } | Request::Unwatch { .. } => {
+                Err(bad("any node answers that by itself"))
+            }
         }
     }
 

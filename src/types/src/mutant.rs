@@ -1,6 +1,6 @@
 //! Bugs that can be switched on in the simulator, to show that the tests would find them. The
 //! numbers are those of the catalogue of Raft and lock-server bugs kept in `tests/SIMULATION.md`; the O
-//! are bugs of what operators do.
+//! are bugs of what operators do, the W of watches.
 //! No configuration file, flag or message can reach this: a server always runs with none.
 
 /// A bug that other systems have shipped.
@@ -31,11 +31,17 @@ pub enum Mutant {
     O1 = 33,
     /// A retired key starts again at the epoch it had.
     O2 = 34,
+    /// A watch that goes on behind a revision misses the next one.
+    W1 = 50,
+    /// A watch that goes on behind what is no longer kept begins at the oldest that is, in silence.
+    W2 = 51,
+    /// A node that is behind a watch's cursor does not wait: it tells again what is known.
+    W3 = 52,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 12] = [
+    pub const ALL: [Mutant; 15] = [
         Mutant::B1,
         Mutant::B3,
         Mutant::B4,
@@ -48,6 +54,9 @@ impl Mutant {
         Mutant::B22,
         Mutant::O1,
         Mutant::O2,
+        Mutant::W1,
+        Mutant::W2,
+        Mutant::W3,
     ];
 }
 

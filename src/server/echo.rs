@@ -141,6 +141,8 @@ impl Echo {
             | Request::ListSessions { .. }
             | Request::ListOperatorActs { .. }
             | Request::Operate { .. }
+            | Request::Watch { .. }
+            | Request::Unwatch { .. }
             | Request::Status => {
                 Reply::Refused(Refusal::BadRequest { reason: "an echo has no state to read".to_owned() })
             }

@@ -29,6 +29,7 @@ mod core;
 mod net;
 mod session;
 mod timers;
+mod watch;
 
 pub use api::{
     AcquireSpec, Action, CallId, CallRequest, ClaimId, ClaimResult, Event, Input, LinkError, LinkId,
@@ -37,3 +38,4 @@ pub use api::{
 pub use config::{CoreConfig, NoEndpoints};
 pub use core::Core;
 pub use session::margin;
+pub use watch::{Listing, Watch, WatchAction, WatchError, WatchFrom, WatchItem};

@@ -31,13 +31,13 @@ use std::thread;
 use std::time::Duration;
 
 use palisade_types::reply::NodeStatus;
-use palisade_types::{Description, LockRow, LogIndex, OperatorRow, SessionId, SessionRow};
+use palisade_types::{Cursor, Description, LockRow, LogIndex, OperatorRow, Selector, SessionId, SessionRow};
 use tokio::runtime::{Builder, Handle};
 use tokio::task::AbortHandle;
 
 use crate::config::ClientConfig;
 use crate::error::{AcquireError, CallError, ConnectError, LostReason};
-use crate::{Answer, Page, Queued};
+use crate::{Answer, Page, Queued, WatchError, WatchItem};
 
 /// A client of one cluster whose calls wait. Cheap to clone. See [`crate::Client`].
 #[derive(Clone)]
@@ -116,6 +116,11 @@ impl Client {
     /// As there.
     pub fn status(&self) -> Result<NodeStatus, CallError> {
         self.thread.block_on(self.inner.status())
+    }
+
+    /// See [`crate::Client::watch`].
+    pub fn watch(&self, selector: Selector) -> WatchRequest {
+        WatchRequest { inner: self.inner.watch(selector), thread: self.thread.clone() }
     }
 
     /// Waits for anything that the async client offers beyond this front, such as what an
@@ -300,5 +305,64 @@ impl Guard {
         let Guard { watchers, inner, thread } = self;
         drop(watchers);
         thread.block_on(inner.release())
+    }
+}
+
+/// A watch that has not begun. Made by [`Client::watch`].
+#[must_use = "nothing is watched before `start` is called"]
+pub struct WatchRequest {
+    inner: crate::WatchRequest,
+    thread: Handle,
+}
+
+impl WatchRequest {
+    /// See [`crate::WatchRequest::from_now`].
+    pub fn from_now(self) -> WatchRequest {
+        WatchRequest { inner: self.inner.from_now(), ..self }
+    }
+
+    /// See [`crate::WatchRequest::after`].
+    pub fn after(self, cursor: Cursor) -> WatchRequest {
+        WatchRequest { inner: self.inner.after(cursor), ..self }
+    }
+
+    /// Begins the watch. It does not wait for the cluster.
+    pub fn start(self) -> Watch {
+        let inside = self.thread.enter();
+        let inner = self.inner.start();
+        drop(inside);
+        Watch { inner, thread: self.thread, is_over: false }
+    }
+}
+
+/// A stream of what changes, to be iterated over: see [`crate::Watch`]. The iteration waits for each
+/// item, and ends after the first error.
+pub struct Watch {
+    inner: crate::Watch,
+    thread: Handle,
+    is_over: bool,
+}
+
+impl Watch {
+    /// The next item, if one comes within this time.
+    ///
+    /// # Errors
+    /// As [`crate::Watch::next`].
+    pub fn next_within(&mut self, time: Duration) -> Result<Option<WatchItem>, WatchError> {
+        let next = self.thread.block_on(async { tokio::time::timeout(time, self.inner.next()).await });
+        next.map_or(Ok(None), |item| item.map(Some))
+    }
+}
+
+impl Iterator for Watch {
+    type Item = Result<WatchItem, WatchError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_over {
+            return None;
+        }
+        let next = self.thread.block_on(self.inner.next());
+        self.is_over = next.is_err();
+        Some(next)
     }
 }

@@ -32,6 +32,7 @@ mod link;
 mod lock;
 mod operator;
 mod session;
+mod watch;
 
 pub use client::{Answer, Client, Page};
 pub use config::ClientConfig;
@@ -40,8 +41,9 @@ pub use lock::{AdvisoryRequest, FencedRequest, Guard, Queued};
 pub use operator::{Operator, OwnerReport};
 pub use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 pub use palisade_types::{
-    Cause, Class, ClusterId, Description, Epoch, Fence, FenceError, Floor, HolderInfo, LockRow, LogIndex,
-    OperatorAct, OperatorRow, Outcome, Refusal, Refused, SessionId, SessionRow, Transition, TransitionKind,
-    WaiterInfo,
+    Cause, Class, ClusterId, Cursor, CursorError, Description, Epoch, Event, Fence, FenceError, Floor,
+    Happened, HolderInfo, LockRow, LogIndex, OperatorAct, OperatorRow, Outcome, Refusal, Refused, Selector,
+    SessionId, SessionRow, Transition, TransitionKind, WaiterInfo,
 };
 pub use session::{Session, SessionBuilder};
+pub use watch::{Listing, Watch, WatchError, WatchItem, WatchRequest};

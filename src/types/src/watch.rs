@@ -7,7 +7,7 @@ use core::str::FromStr;
 use crate::codec::{DecodeError, Reader, Writer};
 use crate::hash::hash128;
 use crate::ids::{ClusterId, Incarnation, LogIndex, ShardId};
-use crate::name::{Key, Name};
+use crate::name::{Key, Name, NameError};
 
 /// The longest cursor, in bytes.
 pub const CURSOR_BYTES_MAX: usize = 1 + 8 + 2 + CURSOR_SHARDS_MAX * 12;
@@ -30,6 +30,22 @@ pub enum Selector {
 }
 
 impl Selector {
+    /// Of one key.
+    ///
+    /// # Errors
+    /// When the text is no name.
+    pub fn key(key: &str) -> Result<Selector, NameError> {
+        Ok(Selector::Key(Key::new(key)?))
+    }
+
+    /// Of all keys that begin so; of all keys if nothing is given.
+    ///
+    /// # Errors
+    /// When no name begins so.
+    pub fn prefix(prefix: &str) -> Result<Selector, NameError> {
+        if prefix.is_empty() { Ok(Selector::Keys) } else { Ok(Selector::Prefix(Name::new(prefix)?)) }
+    }
+
     /// Appends the selector.
     pub fn encode(&self, w: &mut Writer<'_>) {
         let (kind, name) = match self {

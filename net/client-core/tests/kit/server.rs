@@ -114,6 +114,8 @@ impl Server {
             | Request::ListSessions { .. }
             | Request::ListOperatorActs { .. }
             | Request::Operate { .. }
+            | Request::Watch { .. }
+            | Request::Unwatch { .. }
             | Request::Status => unreachable!("nobody calls here"),
         }
     }

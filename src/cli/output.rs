@@ -77,7 +77,8 @@ fn waiter_json(w: &WaiterInfo) -> Value {
     json!({ "session": w.session.to_string(), "owner": w.owner.as_deref(), "waited_ms": w.waited_ms })
 }
 
-fn cause_name(cause: &Cause) -> &'static str {
+/// A cause in one word.
+pub(crate) fn cause_name(cause: &Cause) -> &'static str {
     match cause {
         Cause::Closed => "closed",
         Cause::Expired { .. } => "expired",

@@ -11,4 +11,5 @@ mod readme;
 mod seccomp;
 mod support;
 mod tour;
+mod watch;
 mod zombie;

@@ -572,7 +572,12 @@ impl Watch {
                 rest.peek().map_or(continued && last == Some(revision), |next| next.revision == revision);
             let told = if self.part.0 == revision { self.part.1 } else { 0 };
             self.part = (revision, told + 1);
-            let upto = if more { revision.prev() } else { revision };
+            let upto = match (coalesced && rest.peek().is_some(), more) {
+                // What was left out before this change may have its newest behind it.
+                (true, _) => known,
+                (false, true) => revision.prev(),
+                (false, false) => revision,
+            };
             let cursor = Some(Cursor::new(cluster, shard, upto));
             self.item(WatchItem::Change { event, coalesced, cursor });
         }

@@ -345,8 +345,8 @@ fn who_is_too_slow_is_told_so_and_begins_anew() {
     let mut w = World::new(WatchFrom::Now);
     let (watch, _) = w.stand(10);
     let coalesced = |event, upto| WatchItem::Change { event, coalesced: true, cursor: Some(cursor(upto)) };
-    w.tell(watch, "coalesced", 40, &[granted(39)]);
-    assert_eq!(w.take(), [coalesced(granted(39), 39)]);
+    w.tell(watch, "coalesced", 40, &[granted(35), granted(39)]);
+    assert_eq!(w.take(), [coalesced(granted(35), 10), coalesced(granted(39), 39)], "all of it or nothing");
     w.bytes(|out| Push::WatchEnded { watch, why: WatchEnd::Resync, oldest: LogIndex(90) }.encode(out));
     let next = w.accept(100);
     assert_ne!(watch, next);

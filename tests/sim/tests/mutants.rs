@@ -15,6 +15,7 @@ fn profile(mutant: Mutant) -> Profile {
         Mutant::B8 => Profile::SlowDisk,
         Mutant::B6 | Mutant::B14 => Profile::Elections,
         Mutant::B20 => Profile::Pauses,
+        Mutant::W1 | Mutant::W2 | Mutant::W3 => Profile::Watches,
         Mutant::B1
         | Mutant::B3
         | Mutant::B4
@@ -94,6 +95,21 @@ fn a_forced_release_of_another_grant_is_found() {
 #[test]
 fn a_retired_key_that_forgets_its_epoch_is_found() {
     hunt(Mutant::O2);
+}
+
+#[test]
+fn a_watch_that_misses_what_follows_its_cursor_is_found() {
+    hunt(Mutant::W1);
+}
+
+#[test]
+fn a_forgotten_history_that_is_not_admitted_is_found() {
+    hunt(Mutant::W2);
+}
+
+#[test]
+fn a_node_that_takes_a_watch_back_in_time_is_found() {
+    hunt(Mutant::W3);
 }
 
 #[test]

@@ -327,10 +327,14 @@ impl Watches {
         self.work.push_back(number);
     }
 
-    /// Goes on behind a revision that has been applied here.
+    /// Goes on behind a revision that has been applied here. What followed it may be forgotten already,
+    /// if it was long waited for: then the watch is overtaken.
     fn go_on(&mut self, number: u64, revision: LogIndex) {
         let off_by_one = if self.mutants.has(Mutant::W1) { revision.next() } else { revision };
-        let next = self.history.after(off_by_one);
+        let next = match revision < self.history.floor() && !self.mutants.has(Mutant::W2) {
+            true => self.history.start() - 1,
+            false => self.history.after(off_by_one),
+        };
         if let Some(watcher) = self.watchers.get_mut(&number) {
             watcher.next = next;
         }

@@ -397,6 +397,18 @@ fn a_node_that_is_behind_the_cursor_waits_and_never_goes_back() {
 }
 
 #[test]
+fn a_wait_that_is_overtaken_ends_in_a_resync_and_not_in_silence() {
+    let mut w = World::with(WatchConfig { history_events: 32, ..WatchConfig::default() });
+    let a = w.open();
+    w.watch(1, 1, key("k"), From::After(w.index + 6));
+    let mut ticket = 0;
+    // All of it in one turn, as when a node catches up.
+    w.churn(a, &mut ticket, "k", 100);
+    w.turns();
+    assert!(w.viewer(1, 1).ended && w.viewer(1, 1).changes.is_empty());
+}
+
+#[test]
 fn who_takes_no_more_costs_nothing_then_gets_the_newest_and_in_the_end_a_resync() {
     let config = WatchConfig { history_events: 2_000, coalesce_behind: 500, ..WatchConfig::default() };
     let mut w = World::with(config);

@@ -8,6 +8,7 @@ pub mod liveness;
 pub mod locks;
 pub mod raft;
 pub mod sessions;
+pub mod watches;
 pub mod witness;
 
 /// A rule that does not hold.

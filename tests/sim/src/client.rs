@@ -333,8 +333,11 @@ impl World {
         if known.given_up || !self.clients[client].believes(session, now) {
             return Ok(());
         }
-        let others: Vec<Believer> = self.believers(fence.key(), Some((client, claim)));
-        self.locks.on_holding(client, fence, &others)?;
+        // It may be ousted already, and the news of its grant be older than that of its end.
+        if !self.witness.ousted(fence) {
+            let others: Vec<Believer> = self.believers(fence.key(), Some((client, claim)));
+            self.locks.on_holding(client, fence, &others)?;
+        }
         if self.clients[client].rng.per_mille(700) {
             self.write_under(client, claim);
         }

@@ -8,7 +8,6 @@ use palisade_types::{
     Cause, Class, ClusterLimits, Epoch, Happened, Key, Rng, SessionId, SessionToken, Ticket,
 };
 use palisade_wire::{EVENTS_BYTES_MAX, Push, WatchEnd};
-use std::vec;
 
 use super::*;
 
@@ -98,8 +97,12 @@ impl Viewer {
                 let unknown = before.is_none() && !self.whole;
                 assert!(before == Some((event.session, epoch)) || unknown || coalesced);
             }
-            Happened::SessionOpened { ttl_ms } => drop(self.sessions.insert(event.session, ttl_ms)),
-            Happened::SessionEnded { .. } => drop(self.sessions.remove(&event.session)),
+            Happened::SessionOpened { ttl_ms } => {
+                self.sessions.insert(event.session, ttl_ms);
+            }
+            Happened::SessionEnded { .. } => {
+                self.sessions.remove(&event.session);
+            }
             _ => {}
         }
     }
@@ -556,7 +559,7 @@ fn random_watchers_miss_nothing_and_hear_nothing_twice() {
             ..WatchConfig::default()
         };
         let mut w = World::with(config);
-        let sessions = vec![w.open(), w.open()];
+        let sessions = [w.open(), w.open()];
         let mut ticket = 0;
         let mut selected: BTreeMap<(u64, u64), (Selector, u64)> = BTreeMap::new();
         let selectors =

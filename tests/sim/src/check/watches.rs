@@ -35,12 +35,14 @@ impl View {
             }
             // Nobody holds what is retired: its release may have been coalesced into that.
             (Happened::Released { .. } | Happened::Retired { .. }, Some(key)) => {
-                drop(self.holders.remove(key))
+                self.holders.remove(key);
             }
             (Happened::SessionLives { ttl_ms } | Happened::SessionOpened { ttl_ms }, _) => {
                 self.sessions.insert(event.session, ttl_ms);
             }
-            (Happened::SessionEnded { .. }, _) => drop(self.sessions.remove(&event.session)),
+            (Happened::SessionEnded { .. }, _) => {
+                self.sessions.remove(&event.session);
+            }
             _ => {}
         }
     }

@@ -15,7 +15,7 @@ pub const FILE: &str = "palisade.toml";
 /// The administration port is the client port plus this.
 pub const ADMIN_PORT_OFFSET: u16 = 100;
 
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 20] = [
     "listen",
     "peers",
     "cores",
@@ -33,6 +33,9 @@ const KEYS: [&str; 17] = [
     "clients_per_turn",
     "batch_gap_us",
     "batch_commands",
+    "watches_max",
+    "watches_per_connection",
+    "watch_history",
 ];
 
 /// Why a configuration is refused. Each names the file.
@@ -138,6 +141,12 @@ pub struct Config {
     pub batch_gap: Duration,
     /// … once it holds so many commands, whichever comes first. At light load it is sealed at once.
     pub batch_commands: u32,
+    /// Watches served at once; more are refused with `QuotaExceeded`.
+    pub watches_max: usize,
+    /// Watches of one connection.
+    pub watches_per_connection: usize,
+    /// Events kept for watches that come back.
+    pub watch_history: usize,
 }
 
 #[derive(Deserialize)]
@@ -160,6 +169,9 @@ struct Raw {
     clients_per_turn: usize,
     batch_gap_us: u64,
     batch_commands: usize,
+    watches_max: usize,
+    watches_per_connection: usize,
+    watch_history: usize,
 }
 
 impl Default for Raw {
@@ -182,6 +194,9 @@ impl Default for Raw {
             clients_per_turn: 48,
             batch_gap_us: 2_500,
             batch_commands: 512,
+            watches_max: 200_000,
+            watches_per_connection: 1_000,
+            watch_history: 100_000,
         }
     }
 }
@@ -279,6 +294,9 @@ impl Raw {
             ("inflight_max", self.inflight_max, 65_536),
             ("clients_per_turn", self.clients_per_turn, 1_024),
             ("batch_commands", self.batch_commands, palisade_types::block::COMMANDS_MAX),
+            ("watches_max", self.watches_max, 10_000_000),
+            ("watches_per_connection", self.watches_per_connection, 1_000_000),
+            ("watch_history", self.watch_history, 100_000_000),
         ] {
             if n == 0 || n > max {
                 return Err(value(key, format!("is {n}: it must lie in 1 to {max}")));
@@ -309,6 +327,9 @@ impl Raw {
             batch_gap: Duration::from_micros(self.batch_gap_us),
             // Bounded above.
             batch_commands: self.batch_commands as u32,
+            watches_max: self.watches_max,
+            watches_per_connection: self.watches_per_connection,
+            watch_history: self.watch_history,
         })
     }
 }
@@ -372,6 +393,10 @@ pub fn template(listen: SocketAddr, insecure: bool, peers: &BTreeMap<NodeId, Str
     line(format_args!("# commands: latency against CPU."));
     line(format_args!("# batch_gap_us = {}", d.batch_gap_us));
     line(format_args!("# batch_commands = {}", d.batch_commands));
+    line(format_args!("# watches_max = {}", d.watches_max));
+    line(format_args!("# watches_per_connection = {}", d.watches_per_connection));
+    line(format_args!("# Events kept for watches that come back, about 80 bytes each."));
+    line(format_args!("# watch_history = {}", d.watch_history));
     line(format_args!(""));
     line(format_args!("# Where each member is reached, this node included."));
     line(format_args!("[peers]"));

@@ -26,6 +26,7 @@ mod poller;
 mod report;
 mod scrape;
 mod sys;
+mod watch;
 mod work;
 
 use std::process::ExitCode;
@@ -37,6 +38,7 @@ use echo::EchoOptions;
 use error::BenchError;
 use history::RecordOptions;
 use options::LoadOptions;
+use watch::WatchOptions;
 
 /// Load against a Palisade cluster.
 #[derive(Parser)]
@@ -54,6 +56,8 @@ enum Command {
     Compare(CompareOptions),
     /// Measures the standard works and adds a line to the history of this repository.
     Record(RecordOptions),
+    /// Watches a running cluster many times over and says what was told, and how far apart.
+    Watch(WatchOptions),
     /// Puts a server under load that does nothing but answer.
     Echo(EchoOptions),
 }
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
         Command::Load(options) => load(&options),
         Command::Compare(options) => compare::run(&options),
         Command::Record(options) => history::run(&options),
+        Command::Watch(options) => watch::run(&options).map(|text| println!("{text}")),
         Command::Echo(options) => echo(&options),
     };
     match done {

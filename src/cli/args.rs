@@ -67,6 +67,8 @@ pub(crate) enum Verb {
     Locks(LocksArgs),
     /// List the live sessions.
     Sessions(SessionsArgs),
+    /// Print what changes, until signalled: first the present state, then every grant and release.
+    Watch(WatchArgs),
     /// Ask each endpoint what it says of itself.
     Status,
     /// End the sessions of an owner that is dead for certain, without waiting for their TTL.
@@ -81,6 +83,28 @@ pub(crate) enum Verb {
     Acts(ActsArgs),
     /// Examine this host before a node runs on it: status 1, and what to change, when it should not.
     Doctor(DoctorArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct WatchArgs {
+    /// Keys that begin so; all keys if it is empty.
+    #[arg(default_value = "")]
+    pub(crate) prefix: String,
+    /// Only the key of exactly this name.
+    #[arg(long, conflicts_with = "sessions")]
+    pub(crate) key: bool,
+    /// Sessions instead of keys.
+    #[arg(long, conflicts_with = "prefix")]
+    pub(crate) sessions: bool,
+    /// Go on behind this cursor, instead of beginning with the present state.
+    #[arg(long, value_name = "CURSOR", conflicts_with = "now")]
+    pub(crate) from: Option<String>,
+    /// Leave the present state out.
+    #[arg(long)]
+    pub(crate) now: bool,
+    /// Print also how far has been seen while nothing changes.
+    #[arg(long)]
+    pub(crate) progress: bool,
 }
 
 #[derive(Args, Debug)]

@@ -18,6 +18,7 @@ mod reads;
 mod signals;
 mod sys;
 mod terminal;
+mod watch;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -72,6 +73,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
                     Verb::Describe(args) => reads::describe(&global, &args).await,
                     Verb::Locks(args) => reads::locks(&global, &args).await,
                     Verb::Sessions(args) => reads::sessions(&global, &args).await,
+                    Verb::Watch(args) => watch::run(&global, &args).await,
                     Verb::Status => reads::status(&global).await,
                     Verb::ReportDead(args) => operator::report_dead(&global, &args).await,
                     Verb::Evict(args) => operator::evict(&global, &args).await,

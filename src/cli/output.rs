@@ -108,7 +108,8 @@ fn waiter_json(w: &WaiterInfo) -> Value {
     })
 }
 
-fn cause_name(cause: &Cause) -> &'static str {
+/// A cause in one word.
+pub(crate) fn cause_name(cause: &Cause) -> &'static str {
     match cause {
         Cause::Closed => "closed",
         Cause::Expired { .. } => "expired",

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use palisade_shard::{Note, peer_codec};
 use palisade_types::{Cause, NodeId, ShardId, Time};
+use palisade_wire::Push;
 
 use super::core::Core;
 use super::fatal;
@@ -33,7 +34,13 @@ impl Core {
             self.answer(conn, id, &reply);
         }
         for (conn, push) in actions.pushes.drain(..) {
-            if let Some(out) = self.sockets.out(conn) {
+            let out = match push {
+                Push::Events { .. } | Push::Progress { .. } | Push::WatchEnded { .. } => {
+                    self.sockets.watch_out(conn)
+                }
+                _ => self.sockets.out(conn),
+            };
+            if let Some(out) = out {
                 self.metrics.pushes.one();
                 push.encode(out);
             }
@@ -79,6 +86,11 @@ impl Core {
         self.metrics.turned_away.set(counters.turned_away);
         self.metrics.stalled_ms.set(counters.stalled_ms);
         self.metrics.operator_acts.set(counters.operator_acts);
+        let watches = shard.watch_counters();
+        self.metrics.watches.set(watches.watches);
+        self.metrics.watch_deliveries.set(watches.deliveries);
+        self.metrics.watch_coalesced.set(watches.coalesced);
+        self.metrics.watch_resyncs.set(watches.resyncs);
         let status = shard.status();
         self.metrics.term.set(status.term.0);
         self.metrics.leads.set(u64::from(status.leader == Some(status.node)));

@@ -7,6 +7,8 @@ use palisade_types::{ConnId, NodeId, RequestId};
 
 /// A client whose unsent answers exceed this does not read them and is closed.
 pub(crate) const CLIENT_UNSENT_MAX: usize = 32 << 20;
+/// Watches push no more to a client whose unsent bytes exceed this, until all is sent.
+pub(crate) const WATCH_UNSENT_MAX: usize = 64 << 10;
 /// Messages to a peer whose unsent bytes exceed this are dropped; Raft sends them again.
 pub(crate) const PEER_UNSENT_MAX: usize = 16 << 20;
 /// A buffer that grew beyond this is given back once it is empty.
@@ -49,6 +51,10 @@ pub(crate) struct Conn {
     pub(super) closing: bool,
     /// The attempt to connect has not ended.
     pub(super) connecting: bool,
+    /// Watches push here.
+    pub(super) watched: bool,
+    /// Its watches push no more until it has taken what they have pushed.
+    pub(super) congested: bool,
     in_flight: usize,
     /// Requests in flight whose answers may be large, with a weight of their own.
     heavy: Vec<RequestId>,
@@ -79,6 +85,8 @@ impl Conn {
             paused: false,
             closing: false,
             connecting: false,
+            watched: false,
+            congested: false,
             in_flight: 0,
             heavy: Vec::new(),
             heavy_weight,

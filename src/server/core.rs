@@ -160,6 +160,7 @@ impl Core {
             // every sleep, because the sleep may have been a long pause of the whole process.
             self.drain_sockets(now)?;
             self.sockets.expire(now);
+            self.note_congestion(now);
             self.peers.act(now, &mut self.sockets);
             self.serve_leases(now);
             if let Some(shard) = &mut self.shard {
@@ -216,7 +217,8 @@ impl Core {
                 self.visited = clock::now();
             }
             let deadline = self.next_deadline();
-            let at_once = self.sockets.has_resumable() || !self.inbox.is_empty();
+            let told = self.sockets.has_resumable() || self.sockets.has_congestion();
+            let at_once = told || !self.inbox.is_empty();
             let limit =
                 if at_once { Duration::ZERO } else { deadline.min(self.next_visit()).since(clock::now()) };
             self.more = self.sockets.wait(limit, &mut self.ready)?;
@@ -290,7 +292,8 @@ impl Core {
             tracing::info!(missing = ?self.members.missing(), "waiting to meet all initial members");
             return;
         }
-        let Some((config, recovered, seed)) = self.unborn.take() else { return };
+        let Some((mut config, recovered, seed)) = self.unborn.take() else { return };
+        config.watch.cluster = self.members.cluster_identity();
         match Shard::new(config, recovered, seed, now) {
             Ok(shard) => self.shard = Some(shard),
             Err(error) => fatal(&format!("the shard cannot start: {error}")),
@@ -372,6 +375,15 @@ impl Core {
                 full
             }
             None => false,
+        }
+    }
+
+    /// Tells the shard whose connections take no more of what watches push, and whose do again.
+    fn note_congestion(&mut self, now: Time) {
+        for (conn, congested) in self.sockets.take_congestion() {
+            let Some(shard) = &mut self.shard else { return };
+            let input = if congested { Input::Congested { conn } } else { Input::Cleared { conn } };
+            shard.handle(now, input, &mut self.actions);
         }
     }
 

@@ -143,6 +143,8 @@ impl Echo {
             | Request::Put { .. }
             | Request::Delete { .. }
             | Request::Operate { .. }
+            | Request::Watch { .. }
+            | Request::Unwatch { .. }
             | Request::Status => {
                 Reply::Refused(Refusal::BadRequest { reason: "an echo has no state to read".to_owned() })
             }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use palisade_shard::{Formation, Verdict};
-use palisade_types::{Incarnation, NodeId};
+use palisade_types::{ClusterIdentity, Incarnation, NodeId};
 use palisade_wal::slots::Staged;
 use palisade_wal::{BOOT_FILE, BootRecord, DiskOp, Identity, OpId, Slots};
 use palisade_wire::{PeerHello, RefusedReason, VERSION_MAX, VERSION_MIN, common_version};
@@ -55,6 +55,13 @@ impl Members {
     /// How often this node has started.
     pub(crate) fn boot(&self) -> u64 {
         self.boot.value().boots
+    }
+
+    /// What cursors carry: the cluster and the incarnations of its initial members. Known once the
+    /// cluster is formed.
+    pub(crate) fn cluster_identity(&self) -> ClusterIdentity {
+        let members: BTreeMap<NodeId, Incarnation> = self.boot.value().members.iter().copied().collect();
+        ClusterIdentity::of(self.identity.cluster, members.into_values())
     }
 
     /// How this node introduces itself to a peer.
@@ -188,6 +195,8 @@ mod tests {
         assert!(one.on_written().is_none());
         assert!(one.is_formed());
         assert!(one.meet(&two.hello(NodeId(1))).unwrap().is_none());
+        let both = [Incarnation(11), Incarnation(22)];
+        assert_eq!(one.cluster_identity(), ClusterIdentity::of(ClusterId(5), both));
         assert_eq!(one.hello(NodeId(2)).expects, Some(Incarnation(22)));
     }
 

@@ -88,6 +88,14 @@ metrics! {
     operator_acts, "counter", "palisade_operator_acts_total";
     /// Milliseconds this node was held up, as credited to sessions.
     stalled_ms, "counter", "palisade_stalled_milliseconds_total";
+    /// Pushes to watches.
+    watch_deliveries, "counter", "palisade_watch_deliveries_total";
+    /// Pushes that told a slow watch only the newest change of each key.
+    watch_coalesced, "counter", "palisade_watch_coalesced_total";
+    /// Watches ended because their client was too slow.
+    watch_resyncs, "counter", "palisade_watch_resyncs_total";
+    /// Watches served.
+    watches, "gauge", "palisade_watches";
     /// Connections open.
     connections, "gauge", "palisade_connections";
     /// The current term.

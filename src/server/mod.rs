@@ -259,6 +259,9 @@ fn random_u64() -> Result<u64, ServeError> {
     Ok(u64::from_le_bytes(bytes))
 }
 
+/// Room for an event, on average: names may have 512 bytes, but hardly all of them.
+const WATCH_EVENT_BYTES: usize = 640;
+
 fn shard_config(config: &Config, members: &Members) -> Result<ShardConfig, ServeError> {
     let identity = members.identity();
     let mut raft = palisade_raft::Config::new(identity.node, ShardId(0), identity.voters.clone());
@@ -280,6 +283,10 @@ fn shard_config(config: &Config, members: &Members) -> Result<ShardConfig, Serve
     shard.lease_reads = config.lease_reads;
     shard.block_gap = config.batch_gap;
     shard.block_commands = config.batch_commands;
+    shard.watch.per_node = config.watches_max;
+    shard.watch.per_connection = config.watches_per_connection;
+    shard.watch.history_events = config.watch_history;
+    shard.watch.history_bytes = config.watch_history.saturating_mul(WATCH_EVENT_BYTES);
     Ok(shard)
 }
 

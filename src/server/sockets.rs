@@ -12,7 +12,7 @@ use std::time::Duration;
 use palisade_types::{ConnId, NodeId, Time};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
-use super::conn::{CLIENT_UNSENT_MAX, Conn, PEER_UNSENT_MAX, Role, Sent};
+use super::conn::{CLIENT_UNSENT_MAX, Conn, PEER_UNSENT_MAX, Role, Sent, WATCH_UNSENT_MAX};
 use super::metrics::Metrics;
 use super::sys::{self, Epoll, Event};
 
@@ -98,6 +98,8 @@ pub(crate) struct Sockets {
     new: VecDeque<(Time, ConnId)>,
     /// Closed since the last look, with what they were.
     closed: Vec<(ConnId, Role)>,
+    /// Connections with watches that take no more, or do again, since the last look.
+    congestion: Vec<(ConnId, bool)>,
 }
 
 impl Sockets {
@@ -122,6 +124,7 @@ impl Sockets {
             resumable: Vec::new(),
             new: VecDeque::new(),
             closed: Vec::new(),
+            congestion: Vec::new(),
         })
     }
 
@@ -296,6 +299,22 @@ impl Sockets {
         std::mem::take(&mut self.closed)
     }
 
+    /// Connections with watches that take no more (true), or do again, since the last call.
+    pub(crate) fn take_congestion(&mut self) -> Vec<(ConnId, bool)> {
+        std::mem::take(&mut self.congestion)
+    }
+
+    /// Whether there are such connections.
+    pub(crate) fn has_congestion(&self) -> bool {
+        !self.congestion.is_empty()
+    }
+
+    /// As [`Sockets::out`], for what a watch pushes.
+    pub(crate) fn watch_out(&mut self, id: ConnId) -> Option<&mut Vec<u8>> {
+        self.get_mut(id)?.watched = true;
+        self.out(id)
+    }
+
     /// One receive, behind what the connection still held. `None` when there is nothing to work on;
     /// a connection that ended is closed. Hand the chunk back with [`Sockets::give_back`].
     pub(crate) fn receive(&mut self, id: ConnId) -> Option<Chunk> {
@@ -438,11 +457,27 @@ impl Sockets {
         }
         match conn.send() {
             Ok(Sent::All) if conn.closing => self.close(id),
-            Ok(_) => self.update_interest(id),
+            Ok(_) => {
+                if conn.watched {
+                    self.look_at_congestion(id);
+                }
+                self.update_interest(id);
+            }
             Err(error) => {
                 tracing::trace!(conn = %id, %error, "a connection ended");
                 self.close(id);
             }
+        }
+    }
+
+    fn look_at_congestion(&mut self, id: ConnId) {
+        let Some(conn) = self.get_mut(id) else { return };
+        let unsent = conn.unsent();
+        let changes = if conn.congested { unsent == 0 } else { unsent > WATCH_UNSENT_MAX };
+        if changes {
+            conn.congested = !conn.congested;
+            let congested = conn.congested;
+            self.congestion.push((id, congested));
         }
     }
 

@@ -14,5 +14,6 @@ mod seccomp;
 mod support;
 mod tour;
 mod values;
+mod watch;
 mod words;
 mod zombie;

@@ -270,7 +270,10 @@ impl Fleet {
                 None => Ok(()),
             },
             Push::Finished { outcome, .. } => Err(bad(format!("a claim without a limit ended: {outcome:?}"))),
-            Push::Granted { .. } => Ok(()),
+            // Sessions watch nothing.
+            Push::Granted { .. } | Push::Events { .. } | Push::Progress { .. } | Push::WatchEnded { .. } => {
+                Ok(())
+            }
         }
     }
 }

@@ -273,6 +273,10 @@ pub enum LinkError {
         /// The leader it knows.
         leader: Option<NodeId>,
     },
+    /// The node no longer keeps what a watch has not been told.
+    Compacted,
+    /// The node refuses a watch at present.
+    Refusing(Refusal),
 }
 
 /// What the application learns.

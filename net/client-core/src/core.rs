@@ -337,6 +337,8 @@ impl Core {
                 }
             }
             Push::LeaderChanged { leader } => self.leader_changed(now, leader),
+            // Watches have connections of their own.
+            Push::Events { .. } | Push::Progress { .. } | Push::WatchEnded { .. } => {}
         }
     }
 

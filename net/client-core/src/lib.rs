@@ -31,6 +31,7 @@ mod downgrade;
 mod net;
 mod session;
 mod timers;
+mod watch;
 mod write;
 
 pub use api::{
@@ -41,3 +42,4 @@ pub use config::{CoreConfig, NoEndpoints};
 pub use core::Core;
 pub use palisade_wire::Query;
 pub use session::margin;
+pub use watch::{Listing, Watch, WatchAction, WatchError, WatchFrom, WatchItem};

@@ -176,6 +176,16 @@ impl Net {
         self.cursor %= self.known.len();
     }
 
+    /// How many addresses are known.
+    pub(crate) fn known_len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// How many members the cluster has, as far as it has said.
+    pub(crate) fn members_len(&self) -> usize {
+        self.members.len()
+    }
+
     pub(crate) fn next_request(&mut self) -> RequestId {
         self.next_request += 1;
         RequestId(self.next_request)

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use palisade_client_core::{CallRequest, LinkError};
+use palisade_client_core::{CallRequest, CoreConfig, LinkError};
 use palisade_types::reply::{NodeStatus, ReadMark};
-use palisade_types::{Description, LockRow, LogIndex, OperatorRow, Reply, SessionId, SessionRow};
+use palisade_types::{Description, LockRow, LogIndex, OperatorRow, Reply, Selector, SessionId, SessionRow};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::command::{Command, Tag};
@@ -14,13 +14,16 @@ use crate::config::ClientConfig;
 use crate::driver::Driver;
 use crate::error::{CallError, ConnectError};
 use crate::session::SessionBuilder;
+use crate::watch::WatchRequest;
 
 /// What all handles share.
 pub(crate) struct Shared {
     commands: mpsc::UnboundedSender<Command>,
     tags: AtomicU64,
     call_timeout: Duration,
-    trouble: Trouble,
+    pub(crate) trouble: Trouble,
+    /// For connections of their own.
+    pub(crate) config: CoreConfig,
 }
 
 /// What went wrong last on the way to the cluster, for messages.
@@ -44,6 +47,8 @@ impl Trouble {
             LinkError::OtherCluster => "belongs to another cluster".to_owned(),
             LinkError::NotLeader { leader: Some(leader) } => format!("says that node {leader} leads"),
             LinkError::NotLeader { leader: None } => "knows no leader".to_owned(),
+            LinkError::Compacted => "no longer keeps what a watch needs".to_owned(),
+            LinkError::Refusing(refusal) => refusal.to_string(),
         };
         self.note(format!("{endpoint}: {text}"));
     }
@@ -140,7 +145,8 @@ impl Client {
         let trouble = Trouble::default();
         let call_timeout = config.call_timeout;
         let driver = Driver::new(&config, orders, trouble.clone())?;
-        let shared = Shared { commands, tags: AtomicU64::new(1), call_timeout, trouble };
+        let config = config.for_core();
+        let shared = Shared { commands, tags: AtomicU64::new(1), call_timeout, trouble, config };
         Ok((Client { shared: Arc::new(shared) }, driver))
     }
 
@@ -209,6 +215,11 @@ impl Client {
     /// As [`Client::describe`].
     pub async fn operator_acts(&self, after: LogIndex, rows: u32) -> Result<Page<OperatorRow>, CallError> {
         self.read().operator_acts(after, rows).await
+    }
+
+    /// A watch of keys or sessions, not yet begun.
+    pub fn watch(&self, selector: Selector) -> WatchRequest {
+        WatchRequest::new(self.shared.clone(), selector)
     }
 
     pub(crate) async fn call(&self, request: CallRequest) -> Result<Reply, CallError> {

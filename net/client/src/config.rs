@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use palisade_client_core::CoreConfig;
 use palisade_types::ClusterId;
 
 /// How to reach a cluster. Start from [`ClientConfig::new`] and change what differs.
@@ -44,6 +45,18 @@ impl ClientConfig {
             silence_timeout: Duration::from_secs(2),
             backoff_min: Duration::from_millis(25),
             backoff_max: Duration::from_secs(1),
+        }
+    }
+
+    /// What of it concerns connections.
+    pub(crate) fn for_core(&self) -> CoreConfig {
+        CoreConfig {
+            endpoints: self.endpoints.clone(),
+            cluster: self.cluster,
+            dial_timeout: self.dial_timeout,
+            silence_timeout: self.silence_timeout,
+            backoff_min: self.backoff_min,
+            backoff_max: self.backoff_max,
         }
     }
 

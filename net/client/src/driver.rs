@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_client_core::{
-    Action, CallId, ClaimId, ClaimResult, Core, CoreConfig, Event, Input, LinkId, SessionHandle, WriteId,
-    margin,
+    Action, CallId, ClaimId, ClaimResult, Core, Event, Input, LinkId, SessionHandle, WriteId, margin,
 };
 use palisade_types::{Fence, Refusal, Reply, SessionToken};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -83,15 +82,7 @@ impl Driver {
         orders: mpsc::UnboundedReceiver<Command>,
         trouble: Trouble,
     ) -> Result<Driver, ConnectError> {
-        let core_config = CoreConfig {
-            endpoints: config.endpoints.clone(),
-            cluster: config.cluster,
-            dial_timeout: config.dial_timeout,
-            silence_timeout: config.silence_timeout,
-            backoff_min: config.backoff_min,
-            backoff_max: config.backoff_max,
-        };
-        let core = Core::new(core_config, u64::from_le_bytes(random()?), clock::now())
+        let core = Core::new(config.for_core(), u64::from_le_bytes(random()?), clock::now())
             .map_err(|e| ConnectError::Config(e.to_string()))?;
         let (events_in, events) = mpsc::channel(LINK_EVENTS);
         Ok(Driver {
@@ -442,7 +433,7 @@ impl Driver {
 }
 
 /// Random bytes of the kernel.
-fn random<const N: usize>() -> io::Result<[u8; N]> {
+pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {

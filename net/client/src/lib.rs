@@ -35,6 +35,7 @@ mod operator;
 mod reads;
 mod session;
 mod values;
+mod watch;
 
 pub use client::{Answer, Client, Page};
 pub use config::ClientConfig;
@@ -44,9 +45,10 @@ pub use lock::{AdvisoryRequest, FencedRequest, Guard, Queued};
 pub use operator::{Operator, OwnerReport};
 pub use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 pub use palisade_types::{
-    Cause, Class, ClusterId, Description, Epoch, Fence, FenceError, Floor, HolderInfo, LockRow, LogIndex,
-    Mode, OperatorAct, OperatorRow, Outcome, Refusal, Refused, SessionId, SessionRow, Standing, Transition,
-    TransitionKind, ValueRow, WaiterInfo,
+    Cause, Class, ClusterId, Cursor, CursorError, Description, Epoch, Event, Fence, FenceError, Floor,
+    Happened, HolderInfo, LockRow, LogIndex, Mode, OperatorAct, OperatorRow, Outcome, Refusal, Refused,
+    Selector, SessionId, SessionRow, Standing, Transition, TransitionKind, ValueRow, WaiterInfo,
 };
 pub use reads::{LeaseReader, Reader, StaleReader};
 pub use session::{Session, SessionBuilder};
+pub use watch::{Listing, Watch, WatchError, WatchItem, WatchRequest};

@@ -1,6 +1,6 @@
 //! The kinds of frames and their numbers.
 
-use crate::{BODY_BYTES_MAX, REQUEST_BODY_BYTES_MAX};
+use crate::{BODY_BYTES_MAX, EVENTS_BODY_BYTES_MAX, REQUEST_BODY_BYTES_MAX};
 
 /// Who sends a kind of frame, and what for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +101,11 @@ kinds! {
     /// [`crate::Request::ListValues`].
     ListValues = 0x0143, Request;
 
+    /// [`crate::Request::Watch`].
+    Watch = 0x0150, Request;
+    /// [`crate::Request::Unwatch`].
+    Unwatch = 0x0151, Request;
+
     /// `Reply::Opened`.
     Opened = 0x0201, Reply;
     /// `Reply::Attached`.
@@ -137,6 +142,10 @@ kinds! {
     Value = 0x0242, Reply;
     /// `Reply::Values`.
     Values = 0x0243, Reply;
+    /// `Reply::Watching`.
+    Watching = 0x0250, Reply;
+    /// `Reply::Unwatched`.
+    Unwatched = 0x0251, Reply;
     /// `Reply::Refused`.
     Refused = 0x02ff, Reply;
 
@@ -148,6 +157,12 @@ kinds! {
     PushSessionEnded = 0x0303, Push;
     /// [`crate::Push::LeaderChanged`].
     PushLeaderChanged = 0x0304, Push;
+    /// [`crate::Push::Events`].
+    PushEvents = 0x0310, Push;
+    /// [`crate::Push::Progress`].
+    PushProgress = 0x0311, Push;
+    /// [`crate::Push::WatchEnded`].
+    PushWatchEnded = 0x0312, Push;
 
     /// Traffic between nodes; the body is theirs.
     Peer = 0x0401, Peer;
@@ -161,6 +176,9 @@ impl Kind {
 
     /// The longest body it may have, in bytes.
     pub fn body_bytes_max(self) -> usize {
+        if self == Kind::PushEvents {
+            return EVENTS_BODY_BYTES_MAX;
+        }
         match self.group() {
             Group::Handshake | Group::Request | Group::Push => REQUEST_BODY_BYTES_MAX,
             Group::Reply | Group::Peer => BODY_BYTES_MAX,

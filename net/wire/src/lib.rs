@@ -24,7 +24,7 @@ pub use hello::{
     VERSION_MAX, VERSION_MIN, common_version,
 };
 pub use kind::{Group, Kind};
-pub use push::Push;
+pub use push::{Push, WatchEnd};
 pub use query::Query;
 pub use reply::{decode_reply, encode_reply};
 pub use request::{Request, Wait};
@@ -40,6 +40,10 @@ pub const BODY_BYTES_MAX: usize = FRAME_BYTES_MAX - HEADER_BYTES;
 /// The longest body of a request, in bytes: a put of the longest value under the longest name, and some
 /// room. A server never buffers more for a client.
 pub const REQUEST_BODY_BYTES_MAX: usize = 20 * 1024;
+/// The longest body of a push of events, in bytes.
+pub const EVENTS_BODY_BYTES_MAX: usize = 64 * 1024;
+/// The most bytes of events one push carries.
+pub const EVENTS_BYTES_MAX: usize = EVENTS_BODY_BYTES_MAX - push::EVENTS_HEAD_BYTES;
 /// The most sessions one renewal names.
 pub const RENEW_SESSIONS_MAX: usize = 1_000;
 /// The longest explaining text in a message, in bytes; longer ones are cut when they are encoded.

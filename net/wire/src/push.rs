@@ -1,8 +1,10 @@
 //! What a server tells a client unasked.
 
 use alloc::vec::Vec;
+use bytes::Bytes;
 use palisade_types::{
-    Cause, DecodeError, Fence, NodeId, Outcome, Reader, RequestId, SessionId, Ticket, Writer,
+    Cause, DecodeError, Events, Fence, LogIndex, NodeId, Outcome, Reader, RequestId, SessionId, Ticket,
+    Writer,
 };
 
 use crate::frame::{Frame, begin};
@@ -11,7 +13,21 @@ use crate::parts::{
 };
 use crate::{Group, Kind, MessageError};
 
-/// News for the sessions attached to a connection.
+/// Bytes of a push of events before the events.
+pub(crate) const EVENTS_HEAD_BYTES: usize = 8 + 1 + 8 + 4;
+
+const PRESENT: u8 = 1;
+const COALESCED: u8 = 2;
+const CONTINUED: u8 = 4;
+
+/// Why a watch has ended without the client having wished it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WatchEnd {
+    /// The client was so slow that what it has not been sent is no longer kept here.
+    Resync,
+}
+
+/// News for the sessions attached to a connection, and for its watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Push {
     /// A claim that waited now holds its key.
@@ -44,6 +60,38 @@ pub enum Push {
         /// The leader, if known.
         leader: Option<NodeId>,
     },
+    /// Something that a watch selects: changes, or rows of the present state.
+    Events {
+        /// Which watch.
+        watch: u64,
+        /// Rows of the present state may be among them; the last such push is not continued.
+        present: bool,
+        /// Of changes of one key only the newest is told.
+        coalesced: bool,
+        /// The next push of this watch belongs to the same revision, or to the same present state.
+        continued: bool,
+        /// All that is selected has been told up to this revision, this push included. While the
+        /// present state is being told, that is no resume point yet.
+        upto: LogIndex,
+        /// Them, in the order of their revisions.
+        events: Events,
+    },
+    /// All that a watch selects has been told up to a revision.
+    Progress {
+        /// Which watch.
+        watch: u64,
+        /// This one.
+        upto: LogIndex,
+    },
+    /// A watch has ended. It can be asked for anew.
+    WatchEnded {
+        /// Which.
+        watch: u64,
+        /// Why.
+        why: WatchEnd,
+        /// What happened after this revision is kept.
+        oldest: LogIndex,
+    },
 }
 
 impl Push {
@@ -54,6 +102,9 @@ impl Push {
             Push::Finished { .. } => Kind::PushFinished,
             Push::SessionEnded { .. } => Kind::PushSessionEnded,
             Push::LeaderChanged { .. } => Kind::PushLeaderChanged,
+            Push::Events { .. } => Kind::PushEvents,
+            Push::Progress { .. } => Kind::PushProgress,
+            Push::WatchEnded { .. } => Kind::PushWatchEnded,
         };
         let open = begin(out, kind, RequestId(0));
         let mut w = Writer(out);
@@ -71,6 +122,25 @@ impl Push {
                 put_cause(&mut w, *cause);
             }
             Push::LeaderChanged { leader } => put_opt_node(&mut w, *leader),
+            Push::Events { watch, present, coalesced, continued, upto, events } => {
+                w.u64(*watch);
+                let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+                w.u8(flag(*present, PRESENT) | flag(*coalesced, COALESCED) | flag(*continued, CONTINUED));
+                w.u64(upto.0);
+                w.u32(events.count());
+                w.0.extend_from_slice(events.bytes());
+            }
+            Push::Progress { watch, upto } => {
+                w.u64(*watch);
+                w.u64(upto.0);
+            }
+            Push::WatchEnded { watch, why, oldest } => {
+                w.u64(*watch);
+                w.u8(match why {
+                    WatchEnd::Resync => 1,
+                });
+                w.u64(oldest.0);
+            }
         }
         open.finish(out);
     }
@@ -101,8 +171,35 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Push, DecodeError> {
         }
         Kind::PushSessionEnded => Push::SessionEnded { session: r.session()?, cause: cause(&mut r)? },
         Kind::PushLeaderChanged => Push::LeaderChanged { leader: opt_node(&mut r)? },
+        Kind::PushEvents => return events(r),
+        Kind::PushProgress => Push::Progress { watch: r.u64()?, upto: LogIndex(r.u64()?) },
+        Kind::PushWatchEnded => {
+            let watch = r.u64()?;
+            let why = match r.u8()? {
+                1 => WatchEnd::Resync,
+                other => return Err(DecodeError::Unknown { what: "end of a watch", value: other.into() }),
+            };
+            Push::WatchEnded { watch, why, oldest: LogIndex(r.u64()?) }
+        }
         _ => return Err(DecodeError::Unknown { what: "push kind", value: u64::from(kind.number()) }),
     };
     r.finish()?;
     Ok(push)
+}
+
+fn events(mut r: Reader<'_>) -> Result<Push, DecodeError> {
+    let watch = r.u64()?;
+    let flags = r.u8()?;
+    if flags & !(PRESENT | COALESCED | CONTINUED) != 0 {
+        return Err(DecodeError::Unknown { what: "flags of events", value: flags.into() });
+    }
+    let upto = LogIndex(r.u64()?);
+    let count = r.u32()?;
+    let bytes = Bytes::copy_from_slice(r.take(r.remaining())?);
+    let events = Events::new(count, bytes);
+    // Whoever reads them later need not fear what they hold.
+    events.decode()?;
+    let has = |bit: u8| flags & bit != 0;
+    let (present, coalesced, continued) = (has(PRESENT), has(COALESCED), has(CONTINUED));
+    Ok(Push::Events { watch, present, coalesced, continued, upto, events })
 }

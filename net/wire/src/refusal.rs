@@ -1,6 +1,6 @@
 //! Refusals: a number, then what the caller needs next.
 
-use palisade_types::{DecodeError, Epoch, Reader, Refusal, Ticket, Writer};
+use palisade_types::{DecodeError, Epoch, LogIndex, Reader, Refusal, Ticket, Writer};
 
 use crate::parts::{
     cause, class, opt_node, outcome, put_cause, put_class, put_opt_node, put_outcome, put_text, text,
@@ -62,6 +62,11 @@ pub(crate) fn put_refusal(w: &mut Writer<'_>, refusal: &Refusal) {
             w.u64(last.0);
         }
         Refusal::InUse => w.u16(13),
+        Refusal::Compacted { oldest } => {
+            w.u16(16);
+            w.u64(oldest.0);
+        }
+        Refusal::ClusterReset => w.u16(17),
         Refusal::OwnedByOther { session, owner } => {
             w.u16(14);
             w.session(*session);
@@ -98,6 +103,8 @@ pub(crate) fn refusal(r: &mut Reader<'_>) -> Result<Refusal, DecodeError> {
         13 => Refusal::InUse,
         14 => Refusal::OwnedByOther { session: r.session()?, owner: r.opt_name()? },
         20 => Refusal::NotAtEpoch { asked: Epoch(r.u64()?), last: Epoch(r.u64()?) },
+        16 => Refusal::Compacted { oldest: LogIndex(r.u64()?) },
+        17 => Refusal::ClusterReset,
         other => return Err(DecodeError::Unknown { what: "refusal", value: u64::from(other) }),
     })
 }

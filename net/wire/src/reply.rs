@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use palisade_types::reply::ReadMark;
-use palisade_types::{DecodeError, LogIndex, Reader, Reply, RequestId, Writer};
+use palisade_types::{ClusterIdentity, DecodeError, LogIndex, Reader, Reply, RequestId, ShardId, Writer};
 
 use crate::frame::{Frame, begin};
 use crate::parts::{
@@ -36,6 +36,8 @@ fn kind_of(reply: &Reply) -> Kind {
         Reply::Deleted { .. } => Kind::Deleted,
         Reply::Value { .. } => Kind::Value,
         Reply::Values { .. } => Kind::Values,
+        Reply::Watching { .. } => Kind::Watching,
+        Reply::Unwatched { .. } => Kind::Unwatched,
         Reply::Refused(_) => Kind::Refused,
     }
 }
@@ -120,6 +122,13 @@ fn encode_body(reply: &Reply, w: &mut Writer<'_>) {
                 put_value_row(w, row);
             }
         }
+        Reply::Watching { watch, cluster, shard, revision } => {
+            w.u64(*watch);
+            w.u64(cluster.0);
+            w.u32(shard.0);
+            w.u64(revision.0);
+        }
+        Reply::Unwatched { watch } => w.u64(*watch),
         Reply::Refused(refusal) => put_refusal(w, refusal),
         Reply::Locks { .. } | Reply::Sessions { .. } | Reply::OperatorActs { .. } | Reply::Values { .. } => {
             unreachable!("pages are encoded by the caller")
@@ -211,6 +220,13 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Reply, DecodeError> {
             Reply::Values { read, more, rows: list(&mut r, value_row)? }
         }
         Kind::StatusIs => Reply::Status(Box::new(status(&mut r)?)),
+        Kind::Watching => Reply::Watching {
+            watch: r.u64()?,
+            cluster: ClusterIdentity(r.u64()?),
+            shard: ShardId(r.u32()?),
+            revision: LogIndex(r.u64()?),
+        },
+        Kind::Unwatched => Reply::Unwatched { watch: r.u64()? },
         Kind::Refused => Reply::Refused(refusal(&mut r)?),
         _ => return Err(DecodeError::Unknown { what: "reply kind", value: u64::from(kind.number()) }),
     };

@@ -3,14 +3,14 @@
 use alloc::vec::Vec;
 use palisade_types::reply::Consistency;
 use palisade_types::{
-    Class, DecodeError, Key, Mode, Name, OnDeath, OperatorAct, Reader, RequestId, SessionId, SessionToken,
-    Ticket, Value, Writer,
+    Class, Cursor, DecodeError, Key, Mode, Name, OnDeath, OperatorAct, Reader, RequestId, Selector,
+    SessionId, SessionToken, Ticket, Value, Writer,
 };
 
 use crate::frame::{Frame, begin};
 use crate::parts::{
-    claim, class, consistency, mode, on_death, put_claim, put_class, put_consistency, put_mode, put_on_death,
-    value,
+    bool, claim, class, consistency, mode, on_death, put_bool, put_claim, put_class, put_consistency,
+    put_mode, put_on_death, value,
 };
 use crate::{Group, Kind, MessageError, Query, RENEW_SESSIONS_MAX};
 
@@ -162,6 +162,23 @@ pub enum Request {
         /// The key.
         key: Key,
     },
+    /// Watches what is selected. Any node answers, and pushes from then on.
+    Watch {
+        /// A number the client chooses, not in use on this connection.
+        watch: u64,
+        /// What to watch.
+        selector: Selector,
+        /// Begin with the present state.
+        present: bool,
+        /// Without the present state: go on behind this cursor, or, if there is none, from now. With
+        /// it: the state must be at least as new.
+        cursor: Option<Cursor>,
+    },
+    /// Ends a watch.
+    Unwatch {
+        /// Its number.
+        watch: u64,
+    },
 }
 
 impl Request {
@@ -183,6 +200,8 @@ impl Request {
             Request::Proclaim { .. } => Kind::Proclaim,
             Request::Put { .. } => Kind::Put,
             Request::Delete { .. } => Kind::Delete,
+            Request::Watch { .. } => Kind::Watch,
+            Request::Unwatch { .. } => Kind::Unwatch,
         }
     }
 
@@ -260,6 +279,16 @@ impl Request {
                 put_claim(w, *session, *ticket);
                 w.name(key);
             }
+            Request::Watch { watch, selector, present, cursor } => {
+                w.u64(*watch);
+                selector.encode(w);
+                put_bool(w, *present);
+                put_bool(w, cursor.is_some());
+                if let Some(cursor) = cursor {
+                    cursor.encode(w);
+                }
+            }
+            Request::Unwatch { watch } => w.u64(*watch),
         }
     }
 
@@ -332,6 +361,13 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Request, DecodeError> {
             let (session, ticket) = claim(&mut r)?;
             Request::Delete { session, ticket, key: r.name()? }
         }
+        Kind::Watch => Request::Watch {
+            watch: r.u64()?,
+            selector: Selector::decode(&mut r)?,
+            present: bool(&mut r, "present")?,
+            cursor: if bool(&mut r, "presence")? { Some(Cursor::decode(&mut r)?) } else { None },
+        },
+        Kind::Unwatch => Request::Unwatch { watch: r.u64()? },
         _ => read(kind, &mut r)?,
     };
     r.finish()?;

@@ -4,12 +4,13 @@
 use alloc::vec::Vec;
 
 use palisade_types::limits::TICKET_RANGES_MAX;
-use palisade_types::{Class, Mutant, Outcome, Refusal, Reply, SessionId, Ticket, TransitionKind};
+use palisade_types::{Class, Happened, Mutant, Outcome, Refusal, Reply, SessionId, Ticket, TransitionKind};
 
 use crate::acquire::tickets_full;
 use crate::claims::flag;
 use crate::locks::Tenure;
 use crate::machine::{Applied, Effect, Machine};
+use crate::news::of_grant;
 use crate::slab::{NONE, Slot};
 
 impl Machine {
@@ -52,7 +53,7 @@ impl Machine {
     /// Ends an exclusive tenure, and makes of its claim one that wants to share the key that nobody
     /// holds for the moment.
     fn convert(&mut self, at: Applied, owner: Slot, claim: Slot, ticket: Ticket) {
-        let (epoch, _) = self.tenure_of(claim);
+        let (epoch, barrier) = self.tenure_of(claim);
         let record = &mut self.claims.records[claim];
         let (before, lock, granted) = (record.ticket, record.lock, record.since);
         record.ticket = ticket;
@@ -67,6 +68,9 @@ impl Machine {
         owner.open.held -= 1;
         owner.tickets.finish(before, Outcome::Downgraded);
         let (session, how) = (owner.opened, TransitionKind::Downgraded);
+        let id = SessionId { shard: self.shard, opened: session };
+        let what = Happened::Released { epoch, barrier, how };
+        self.news.push(of_grant(at, &self.locks.records[lock], id, owner.owner.as_ref(), what));
         self.locks.history_mut(lock).record(Tenure { session, epoch, granted, ended: at.when(), how });
     }
 

@@ -4,7 +4,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use palisade_types::limits::{RELEASES_PER_ENTRY, SESSION_COST, TTL_DEFAULT, TTL_MAX, TTL_MIN};
-use palisade_types::{Cause, Mutant, Name, Refusal, Reply, SessionId, SessionToken, Ticket, TransitionKind};
+use palisade_types::{
+    Cause, Happened, Mutant, Name, Refusal, Reply, SessionId, SessionToken, Ticket, TransitionKind,
+};
 
 use crate::claims::{State, flag};
 use crate::ended::EndedSession;
@@ -48,7 +50,7 @@ impl Machine {
         }
         let [owner, incarnation] =
             tags.map(|tag| tag.map(|t| Name::new(t).expect("checked when the command was decoded")));
-        self.sessions.insert(Session {
+        let slot = self.sessions.insert(Session {
             opened: at.index,
             open: Open::default(),
             tickets: Tickets::default(),
@@ -57,6 +59,7 @@ impl Machine {
             owner,
             incarnation,
         });
+        self.tell_session(slot, Happened::SessionOpened { ttl_ms });
         let session = self.id(at.index);
         effects.push(Effect::Reply(opened(session, ttl_ms)));
         effects.push(Effect::SessionOpened { session, ttl_ms });
@@ -94,6 +97,7 @@ impl Machine {
     ) {
         let session = self.id(self.sessions.records[slot].opened);
         effects.push(Effect::SessionEnded { session, cause });
+        self.tell_session(slot, Happened::SessionEnded { cause });
         let token = self.sessions.records[slot].token;
         self.sessions.bury(slot, cause);
         self.ended.push(EndedSession { opened: session.opened, token, cause });

@@ -3,11 +3,12 @@
 use alloc::vec::Vec;
 
 use palisade_types::limits::SHARED_GRANTS_PER_ENTRY;
-use palisade_types::{Class, Epoch, Fence, Mutant, TransitionKind};
+use palisade_types::{Class, Epoch, Fence, Happened, Mutant, SessionId, TransitionKind};
 
 use crate::claims::{Claim, State};
 use crate::locks::{Tenure, bytes_of};
 use crate::machine::{Applied, Effect, Machine};
+use crate::news::of_grant;
 use crate::slab::{NONE, Slot};
 
 impl Machine {
@@ -23,7 +24,7 @@ impl Machine {
         let held = &mut self.locks.records[lock];
         assert!(held.epoch < Epoch::MAX, "epochs stay below 2^63");
         held.epoch.0 += 1;
-        let (key, epoch) = (held.key.clone(), held.epoch);
+        let epoch = held.epoch;
         if held.resource != record.resource {
             self.locks.name_bytes += bytes_of(record.resource.as_ref());
             self.locks.name_bytes -= bytes_of(held.resource.as_ref());
@@ -36,7 +37,12 @@ impl Machine {
             held.holder = claim;
             epoch
         };
-        Fence::new(key, epoch, barrier).expect("a grant's epoch is in range")
+        let (held, owner) =
+            (&self.locks.records[lock], &self.sessions.records[self.claims.records[claim].session]);
+        let session = SessionId { shard: self.shard, opened: owner.opened };
+        let what = Happened::Granted { epoch, barrier };
+        self.news.push(of_grant(at, held, session, owner.owner.as_ref(), what));
+        Fence::new(held.key.clone(), epoch, barrier).expect("a grant's epoch is in range")
     }
 
     /// Adds a claim to those that share its key; returns its barrier.
@@ -83,12 +89,15 @@ impl Machine {
         how: TransitionKind,
         effects: &mut Vec<Effect>,
     ) {
-        let (epoch, _) = self.tenure_of(claim);
+        let (epoch, barrier) = self.tenure_of(claim);
         let ended = self.remove_claim(claim);
         let owner = &mut self.sessions.records[ended.session];
         owner.open.remove(ended.ticket);
         owner.open.held -= 1;
         let session = owner.opened;
+        let id = SessionId { shard: self.shard, opened: session };
+        let what = Happened::Released { epoch, barrier, how };
+        self.news.push(of_grant(at, &self.locks.records[ended.lock], id, owner.owner.as_ref(), what));
         if !owner.is_live() && owner.open.is_empty() {
             self.sessions.records.remove(ended.session);
         }

@@ -39,7 +39,7 @@
 //! Layout: `machine` is the way in; `acquire`, `release`, `downgrade`, `election`, `ending`
 //! and `put` are the commands; `grant` and `holders` are who holds a key; `session`,
 //! `open`, `tickets`, `ended`, `locks`, `idle`, `claims` and `values` keep the records; `describe` reads them;
-//! `operate` is what operators do; `account` counts bytes;
+//! `operate` is what operators do; `news` is what watchers learn; `account` counts bytes;
 //! `warm` fetches them ahead of their use; `check` and `digest` go over all of them. With the feature
 //! `model` there is also a second, naive machine that tests compare this one with.
 //!
@@ -69,6 +69,7 @@ mod locks;
 mod machine;
 #[cfg(any(test, feature = "model"))]
 pub mod model;
+mod news;
 mod open;
 mod operate;
 mod put;
@@ -83,4 +84,5 @@ mod warm;
 
 pub use command::{Command, CommandRef};
 pub use machine::{Applied, ApplyError, ClaimView, Counts, Effect, Machine, SessionView};
+pub use news::Place;
 pub use tickets::TICKET_MAX;

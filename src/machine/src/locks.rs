@@ -214,8 +214,17 @@ impl Locks {
 
     /// Records from behind a key, in the order of their keys.
     pub(crate) fn after(&self, after: Option<&str>) -> impl Iterator<Item = Slot> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.order.range::<str, _>((from, Bound::Unbounded)).map(|(_, &slot)| slot)
+        self.range(after, None).map(|(_, slot)| slot)
+    }
+
+    /// Records and their keys from behind a key, or from a key on, in order.
+    pub(crate) fn range(
+        &self,
+        after: Option<&str>,
+        first: Option<&str>,
+    ) -> impl Iterator<Item = (&Key, Slot)> {
+        let from = first.map(Bound::Included).or(after.map(Bound::Excluded)).unwrap_or(Bound::Unbounded);
+        self.order.range::<str, _>((from, Bound::Unbounded)).map(|(key, &slot)| (key, slot))
     }
 
     /// Idle records, the one to be reclaimed first ahead.

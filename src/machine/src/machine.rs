@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 use foldhash::fast::FixedState;
 use palisade_types::{
-    Cause, Class, ClusterLimits, DecodeError, Epoch, Fence, Key, LogIndex, Mode, Mutants, Name, OnDeath,
-    Refusal, Reply, SessionId, SessionToken, ShardId, Ticket, Value,
+    Cause, Class, ClusterLimits, DecodeError, Epoch, Event, Fence, Key, LogIndex, Mode, Mutants, Name,
+    OnDeath, Refusal, Reply, SessionId, SessionToken, ShardId, Ticket, Value,
 };
 
 use crate::claims::{Claims, List, State, flag};
@@ -189,6 +189,8 @@ pub struct Machine {
     /// What operators did.
     pub(crate) acts: Acts,
     pub(crate) values: Values,
+    /// What the last command changed, for those who watch.
+    pub(crate) news: Vec<Event>,
 }
 
 impl Machine {
@@ -212,6 +214,7 @@ impl Machine {
             unwanted: List::EMPTY,
             acts: Acts::default(),
             values: Values::default(),
+            news: Vec::new(),
         }
     }
 
@@ -231,6 +234,7 @@ impl Machine {
         assert!(at.index > self.applied, "commands are applied once, in order");
         self.applied = at.index;
         self.shared_grants = 0;
+        self.news.clear();
         if command.is_empty() {
             return Ok(());
         }

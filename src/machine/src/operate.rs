@@ -200,6 +200,7 @@ impl Machine {
             return Err(Refusal::InUse);
         }
         let floor = self.locks.epoch_floor;
+        self.tell_retired(key, self.locks.records[slot].epoch);
         self.locks.reclaim(slot);
         if self.mutants.has(Mutant::O2) {
             self.locks.epoch_floor = floor;

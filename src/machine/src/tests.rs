@@ -1,6 +1,7 @@
 //! Tests of the whole machine. Every command of every test is also applied to the naive model and to
 //! a machine with another hash seed, and all three must say the same.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use palisade_types::{
@@ -16,6 +17,7 @@ mod elections;
 mod ends;
 mod limits;
 mod locks;
+mod news;
 mod operators;
 mod quarantine;
 mod random;
@@ -29,6 +31,7 @@ pub(crate) struct World {
     pub(crate) machine: Machine,
     twin: Machine,
     model: Model,
+    watcher: news::Watcher,
     pub(crate) index: u64,
     pub(crate) clock_ms: u64,
 }
@@ -57,6 +60,7 @@ impl World {
             machine: Machine::new(limits, SHARD, 1, Mutants::NONE),
             twin: Machine::new(limits, SHARD, 0xfeed, Mutants::NONE),
             model: Model::new(limits, SHARD),
+            watcher: news::Watcher::default(),
             index: 0,
             clock_ms: 1_000,
         }
@@ -73,6 +77,8 @@ impl World {
         self.machine.warm(&mut core::iter::once(&bytes[..]));
         self.machine.apply(at, &bytes, &mut effects).unwrap();
         self.twin.apply(at, &bytes, &mut twins).unwrap();
+        self.watcher.learn(self.index, self.machine.news());
+        assert_eq!(self.machine.news(), self.twin.news());
         self.model.apply(at, &bytes, &mut models).unwrap();
         assert_eq!(effects, models, "the machine and the model disagree on {command:?} at {}", self.index);
         assert_eq!(effects, twins, "the hash seed shows at {}", self.index);
@@ -87,6 +93,7 @@ impl World {
         self.machine.check();
         assert_eq!(self.machine.digest(), self.twin.digest());
         assert_eq!(self.machine.state_bytes(), self.model.state_bytes());
+        self.watcher.compare(&self.model, &self.machine);
         for key in keys {
             let description = self.machine.describe(key, self.clock_ms);
             assert_eq!(description, self.model.describe(key, self.clock_ms));

@@ -41,7 +41,8 @@ impl Machine {
         let mut sum = 0;
         for look in looks.iter_mut() {
             if let Some(session) = self.sessions.records.get(look.session) {
-                sum ^= session.opened.0;
+                // What watchers are told of it stands in its second line.
+                sum ^= session.opened.0 ^ session.owner.as_ref().map_or(0, |owner| owner.len() as u64);
                 look.claim = session.open.find(look.ticket).unwrap_or(NONE);
             }
             if let Some(lock) = self.locks.records.get(look.lock) {

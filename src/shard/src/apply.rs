@@ -40,6 +40,7 @@ impl Shard {
                 out.stop.get_or_insert(Stop::Apply(error.to_string()));
                 break;
             }
+            self.watches.record(self.machine.news());
             let origin = origins.as_ref().and_then(|o| o.get(place)).copied();
             for effect in effects.drain(..) {
                 self.act_on_effect(now, origin, effect, out);

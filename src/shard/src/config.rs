@@ -4,6 +4,8 @@ use core::time::Duration;
 
 use palisade_types::{ClusterLimits, Mutants, NodeId, ShardId};
 
+use crate::watch::WatchConfig;
+
 /// The configuration of a shard. All sizes and times are this node's own, but for `limits`.
 #[derive(Clone, Debug)]
 pub struct ShardConfig {
@@ -43,6 +45,8 @@ pub struct ShardConfig {
     pub light_commands: u32,
     /// No further block is applied in a turn once so many commands were.
     pub commands_per_turn: u32,
+    /// Watches.
+    pub watch: WatchConfig,
     /// Bugs switched on in the simulator; none elsewhere.
     pub mutants: Mutants,
 }
@@ -75,6 +79,7 @@ impl ShardConfig {
             block_gap: Duration::from_micros(2_500),
             light_commands: 64,
             commands_per_turn: 1_024,
+            watch: WatchConfig::default(),
             mutants: Mutants::NONE,
         }
     }

@@ -22,6 +22,17 @@ pub enum Input {
         /// Which.
         conn: ConnId,
     },
+    /// A client's connection takes no more of what is pushed for its watches, until
+    /// [`Input::Cleared`].
+    Congested {
+        /// Which.
+        conn: ConnId,
+    },
+    /// It takes more again.
+    Cleared {
+        /// Which.
+        conn: ConnId,
+    },
     /// A message of another node, whose identity the connection has proved.
     Peer {
         /// Who sent it.

@@ -41,6 +41,7 @@ mod shard;
 mod stages;
 mod turn;
 mod waits;
+mod watch;
 
 pub use action::{Actions, Note, Stop};
 pub use config::ShardConfig;
@@ -48,3 +49,4 @@ pub use formation::{Formation, Stranger, Verdict};
 pub use input::Input;
 pub use shard::{Counters, Shard};
 pub use stages::{Passed, Stage};
+pub use watch::{WatchConfig, WatchCounters};

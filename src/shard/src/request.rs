@@ -20,6 +20,7 @@ use crate::action::Actions;
 use crate::pending::Origin;
 use crate::rounds::{Item, Read};
 use crate::shard::Shard;
+use crate::watch::Wish;
 
 /// When a busy server asks to be asked again.
 pub(crate) const RETRY_AFTER_MS: u32 = 20;
@@ -53,6 +54,11 @@ impl Shard {
             out.replies.push((conn, id, Reply::Status(Box::new(self.status()))));
             return;
         }
+        if let Request::Watch { .. } | Request::Unwatch { .. } = request {
+            let reply = self.take_watch(now, conn, request);
+            out.replies.push((conn, id, reply));
+            return;
+        }
         let taken = match (request, self.leading) {
             (Request::Read { consistency, query }, _) => {
                 self.take_read(now, consistency, Read { conn, id, query }, out)
@@ -65,6 +71,22 @@ impl Shard {
                 self.counters.turned_away += 1;
             }
             out.replies.push((conn, id, Reply::Refused(refusal)));
+        }
+    }
+
+    /// Watches are served by every node, from what it applies.
+    fn take_watch(&mut self, now: Time, conn: ConnId, request: Request) -> Reply {
+        match request {
+            // Whatever it told could be old for ever.
+            Request::Watch { .. } if self.leader().is_none() => {
+                Reply::Refused(Refusal::NotLeader { leader: None })
+            }
+            Request::Watch { watch, selector, present, cursor } => {
+                let wish = Wish { watch, selector, present, cursor };
+                self.watches.watch(now, self.applied, conn, wish)
+            }
+            Request::Unwatch { watch } => self.watches.unwatch(conn, watch),
+            _ => Reply::Refused(bad("this is no request about a watch")),
         }
     }
 
@@ -133,7 +155,9 @@ impl Shard {
                 self.submit(Command::Delete { session, ticket, key }, origin, Room::Frees)
             }
             Request::Operate { by, reason, act } => self.take_order(now, origin, by, reason, act),
-            Request::Status | Request::Read { .. } => Err(bad("that is answered by any node")),
+            Request::Status | Request::Read { .. } | Request::Watch { .. } | Request::Unwatch { .. } => {
+                Err(bad("that is answered by any node"))
+            }
         }
     }
 

@@ -22,6 +22,7 @@ use crate::remote::Remote;
 use crate::rounds::Rounds;
 use crate::stages::Stages;
 use crate::waits::Waits;
+use crate::watch::{WatchCounters, Watches};
 
 /// How often a leader looks at its backlog of sweeps.
 const SWEEP_EVERY: Duration = Duration::from_millis(5);
@@ -54,6 +55,7 @@ pub struct Shard {
     pub(crate) clocks: Clocks,
     pub(crate) waits: Waits,
     pub(crate) links: Links,
+    pub(crate) watches: Watches,
     pub(crate) budget: Budget,
     pub(crate) clock: ClusterClock,
     pub(crate) applied: LogIndex,
@@ -136,6 +138,7 @@ impl Shard {
             clocks: Clocks::default(),
             waits: Waits::default(),
             links: Links::new(config.hash_seed),
+            watches: Watches::new(config.watch, config.shard, config.hash_seed, config.mutants),
             budget: Budget::new(config.releases_per_second, now),
             clock: ClusterClock::default(),
             applied: LogIndex(0),
@@ -161,7 +164,12 @@ impl Shard {
         self.pass_time(now, out);
         match input {
             Input::Request { conn, id, request } => self.handle_request(now, conn, id, request, out),
-            Input::ConnClosed { conn } => self.links.close(conn),
+            Input::ConnClosed { conn } => {
+                self.links.close(conn);
+                self.watches.close(conn);
+            }
+            Input::Congested { conn } => self.watches.congested(conn),
+            Input::Cleared { conn } => self.watches.cleared(conn),
             Input::Peer { from, message } => self.raft.step(now, from, message),
             Input::Disk { id, result } => {
                 if let Err(fault) = self.wal.on_done(now, id, result) {
@@ -189,6 +197,7 @@ impl Shard {
             return self.seen;
         }
         let mut next = self.raft.next_deadline().min(self.wal.next_deadline());
+        next = next.min(self.watches.next_deadline(self.seen));
         if self.raft.has_committed() {
             // Nobody waits for what a follower applies: the turn that ends the disk's work will do.
             let patience = self.deferred && self.leading.is_none() && self.remote.applying() == 0;
@@ -235,6 +244,11 @@ impl Shard {
     /// Counts since the start.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// Counts of watches since the start.
+    pub fn watch_counters(&self) -> WatchCounters {
+        self.watches.counters()
     }
 
     /// The leader this node knows.

@@ -16,12 +16,20 @@ use crate::action::{Actions, Note};
 use crate::pending::Origin;
 use crate::rounds::{Item, Read};
 use crate::shard::Shard;
+use crate::watch::Turn;
 
 impl Shard {
     /// Ends a turn: applies what is committed, within the bound of a turn, and answers. If this turn
     /// gave the disk something to do, not now but in the next turn, so that the disk works meanwhile;
-    /// but not twice in a row.
+    /// but not twice in a row. Then tells watchers, as many as a turn may.
     pub fn apply_turn(&mut self, now: Time, out: &mut Actions) {
+        self.apply_committed(now, out);
+        let (applied, in_touch) = (self.applied, self.leader().is_some());
+        let turn = Turn { now, applied, machine: &self.machine, in_touch, pushes: &mut out.pushes };
+        self.watches.feed(turn);
+    }
+
+    fn apply_committed(&mut self, now: Time, out: &mut Actions) {
         let was_deferred = core::mem::take(&mut self.deferred);
         if !self.raft.has_committed() {
             return;

@@ -7,6 +7,7 @@ extern crate alloc;
 
 pub mod block;
 pub mod codec;
+pub mod event;
 pub mod fence;
 pub mod hard_state;
 pub mod hash;
@@ -20,9 +21,11 @@ pub mod refusal;
 pub mod reply;
 pub mod time;
 pub mod value;
+pub mod watch;
 
 pub use block::{Block, BlockBuilder, BlockError};
 pub use codec::{DecodeError, Reader, Writer};
+pub use event::{Event, Events, Happened};
 pub use fence::{Fence, FenceError, Floor, Refused};
 pub use hard_state::HardState;
 pub use ids::{
@@ -41,3 +44,4 @@ pub use reply::{
 };
 pub use time::Time;
 pub use value::Value;
+pub use watch::{ClusterIdentity, Cursor, CursorError, Selector};

@@ -1,7 +1,7 @@
 //! Bugs that can be switched on in the simulator, to show that the tests would find them. The
 //! numbers are those of the catalogue of Raft and lock-server bugs kept in `tests/SIMULATION.md`; the O
 //! are bugs of what operators do, the V bugs of ephemeral keys, the L and E those of locks and elections, the F
-//! those of reads.
+//! those of reads, the W those of watches.
 //! No configuration file, flag or message can reach this: a server always runs with none.
 
 /// A bug that other systems have shipped.
@@ -52,11 +52,17 @@ pub enum Mutant {
     F2 = 46,
     /// A stall of the leader is credited to its lease, as it is to sessions.
     F3 = 47,
+    /// A watch that goes on behind a revision misses the next one.
+    W1 = 50,
+    /// A watch that goes on behind what is no longer kept begins at the oldest that is, in silence.
+    W2 = 51,
+    /// A node that is behind a watch's cursor does not wait: it tells again what is known.
+    W3 = 52,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 22] = [
+    pub const ALL: [Mutant; 25] = [
         Mutant::B1,
         Mutant::B3,
         Mutant::B4,
@@ -79,6 +85,9 @@ impl Mutant {
         Mutant::F1,
         Mutant::F2,
         Mutant::F3,
+        Mutant::W1,
+        Mutant::W2,
+        Mutant::W3,
     ];
 }
 

@@ -3,7 +3,7 @@
 use alloc::string::String;
 use core::fmt;
 
-use crate::ids::{Epoch, NodeId, SessionId, Ticket};
+use crate::ids::{Epoch, LogIndex, NodeId, SessionId, Ticket};
 use crate::name::Name;
 use crate::reply::{Cause, Class, Outcome};
 
@@ -107,6 +107,16 @@ pub enum Refusal {
         /// The last one granted; without a record, the floor the next grant starts above.
         last: Epoch,
     },
+    /// What followed that revision is no longer kept here: ask another node, or begin anew from the
+    /// present state.
+    #[error("the history after that revision is no longer kept: it goes back to revision {oldest}")]
+    Compacted {
+        /// What happened after this one is kept.
+        oldest: LogIndex,
+    },
+    /// The cursor belongs to another cluster, or to this one before it was restored from a backup.
+    #[error("the cursor belongs to another cluster, or to this one before it was restored")]
+    ClusterReset,
     /// The request breaks a rule; sending it again is useless.
     #[error("bad request: {reason}")]
     BadRequest {

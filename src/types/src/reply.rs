@@ -8,12 +8,13 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::fence::Fence;
-use crate::ids::{Epoch, LogIndex, NodeId, SessionId, Term, Ticket};
+use crate::ids::{Epoch, LogIndex, NodeId, SessionId, ShardId, Term, Ticket};
 use crate::limits::BEHIND_MAX;
 use crate::name::{Key, Name};
 use crate::operator::OperatorRow;
 use crate::refusal::Refusal;
 use crate::value::Value;
+use crate::watch::ClusterIdentity;
 
 /// What a lock is for, told apart by type (DESIGN section 1). A key has one class while its record
 /// lives.
@@ -546,6 +547,22 @@ pub enum Reply {
     },
     /// What this node says of itself.
     Status(Box<NodeStatus>),
+    /// The watch stands: everything it selects is pushed from now on.
+    Watching {
+        /// Its number on this connection.
+        watch: u64,
+        /// Whose revisions it tells.
+        cluster: ClusterIdentity,
+        /// Of which shard.
+        shard: ShardId,
+        /// Nothing is pushed that is not behind this revision.
+        revision: LogIndex,
+    },
+    /// The watch has ended, or there was none.
+    Unwatched {
+        /// Its number on this connection.
+        watch: u64,
+    },
     /// Nothing was done.
     Refused(Refusal),
 }

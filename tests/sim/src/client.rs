@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    fn hang_up(&mut self, conn: ConnId, silent: bool) {
+    pub(crate) fn hang_up(&mut self, conn: ConnId, silent: bool) {
         self.links.get_mut(conn).client_closed = true;
         if !silent {
             self.send_to_node(conn, crate::world::NodeInput::Closed { conn });

@@ -16,5 +16,6 @@ pub mod resource;
 pub mod runner;
 mod scenario;
 pub mod trace;
+pub mod watcher;
 mod workload;
 pub mod world;

@@ -293,6 +293,10 @@ impl World {
             let client = c.client;
             self.trace.line(|| format!("n{} -> c{client} {conn} {push:?}", node + 1));
             self.witness.on_push(&push)?;
+            if !self.watchers.is_empty() {
+                self.watched.on_push(&push)?;
+                self.congest(node, conn);
+            }
             if let Push::Granted { session, ticket, fence } = &push {
                 self.locks.on_granted(*session, *ticket, fence)?;
             }

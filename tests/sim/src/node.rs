@@ -8,7 +8,7 @@ use bytes::Bytes;
 use palisade_raft::{Message, Role};
 use palisade_shard::{Actions, Input, Note, Shard, ShardConfig, Stop, peer_codec};
 use palisade_types::{
-    Block, ClusterId, ClusterLimits, Incarnation, LogIndex, Name, NodeId, Rng, ShardId, Time,
+    Block, ClusterId, ClusterIdentity, ClusterLimits, Incarnation, LogIndex, Name, NodeId, Rng, ShardId, Time,
 };
 use palisade_wal::{
     DiskOp, Identity, OpId, SimDisk, WalConfig, hard_state_file, initial_hard_state, read_hard_state,
@@ -25,6 +25,8 @@ use crate::world::{ClientInput, Event, NodeInput, Phase, STALE, World};
 pub(crate) const SHARD: ShardId = ShardId(0);
 /// The cluster all simulated nodes belong to.
 pub(crate) const CLUSTER: ClusterId = ClusterId(0xc105);
+/// What cursors of simulated clusters carry.
+const WATCH_CLUSTER: ClusterIdentity = ClusterIdentity(0xc105);
 /// A node rests at least this long between two turns it asks for itself.
 const TURN_MIN: Duration = Duration::from_micros(20);
 /// More turns at one instant than any healthy node needs.
@@ -142,6 +144,10 @@ impl Node {
         config.light_commands = s.light_commands;
         config.commands_per_turn = s.commands_per_turn;
         config.lease_reads = options.leases;
+        config.watch.cluster = WATCH_CLUSTER;
+        config.watch.history_events = s.watch_history;
+        config.watch.coalesce_behind = s.watch_behind;
+        config.watch.deliveries_per_turn = s.watch_deliveries;
         config.mutants = options.mutants;
         config
     }
@@ -325,6 +331,10 @@ impl World {
                     shard.handle(local, Input::Request { conn, id, request }, out);
                 }
             }
+            NodeInput::Congested { conn, on } => {
+                let input = if on { Input::Congested { conn } } else { Input::Cleared { conn } };
+                shard.handle(local, input, out);
+            }
             NodeInput::Closed { conn } => {
                 if self.links.close_at_server(conn) {
                     shard.handle(local, Input::ConnClosed { conn }, out);
@@ -369,6 +379,9 @@ impl World {
                 shard.check();
             }
             self.witness.replay(self.now, self.raft.committed_blocks(), &mut self.sessions)?;
+            if !self.watchers.is_empty() {
+                self.watched.replay(self.raft.committed_blocks())?;
+            }
         }
         Ok(())
     }

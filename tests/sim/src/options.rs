@@ -25,17 +25,20 @@ pub enum Profile {
     Replays,
     /// Reads by lease at leaders that are paused, muted, or answered late.
     Leases,
+    /// Watchers, of histories long and short; all else as in a swarm.
+    Watches,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Profile; 6] = [
+    pub const ALL: [Profile; 7] = [
         Profile::Swarm,
         Profile::SlowDisk,
         Profile::Elections,
         Profile::Pauses,
         Profile::Replays,
         Profile::Leases,
+        Profile::Watches,
     ];
 
     /// Its name on the command line.
@@ -47,6 +50,7 @@ impl Profile {
             Profile::Pauses => "pauses",
             Profile::Replays => "replays",
             Profile::Leases => "leases",
+            Profile::Watches => "watches",
         }
     }
 
@@ -206,6 +210,12 @@ pub struct ShardOptions {
     pub light_commands: u32,
     /// Commands after which no further block is applied in a turn.
     pub commands_per_turn: u32,
+    /// Events kept for watches.
+    pub watch_history: usize,
+    /// Events behind which a watcher is told only the newest.
+    pub watch_behind: usize,
+    /// Deliveries to watchers in a turn.
+    pub watch_deliveries: usize,
 }
 
 /// What the clients do.
@@ -225,6 +235,8 @@ pub struct WorkloadOptions {
     pub cold_keys: u64,
     /// Of a thousand acquires, how many are shared.
     pub shared: u64,
+    /// Watchers.
+    pub watchers: usize,
     /// The mean time between two steps of a client.
     pub gap: Duration,
     /// The longest time a lock is kept.
@@ -371,6 +383,20 @@ impl Options {
                 self.workload.ttl_max = Duration::from_secs(3);
                 self.clocks_ppm = 5_000;
             }
+            Profile::Watches => {
+                self.workload.watchers = rng.between(1, 4) as usize;
+                if rng.per_mille(700) {
+                    self.shard.watch_history = rng.between(16, 400) as usize;
+                }
+                if rng.per_mille(500) {
+                    self.shard.watch_behind = rng.between(4, 100) as usize;
+                }
+                if rng.per_mille(500) {
+                    self.shard.watch_deliveries = rng.between(1, 3) as usize;
+                }
+                faults.crashes.get_or_insert(Rate::draw(rng, (3_000, 10_000), 50, 5_000));
+                faults.cuts.get_or_insert(Rate::draw(rng, (3_000, 10_000), 500, 8_000));
+            }
             Profile::Replays => {
                 self.nodes = if rng.per_mille(300) { 5 } else { 3 };
                 self.network.ordered = false;
@@ -478,6 +504,7 @@ fn draw_workload(rng: &mut Rng) -> WorkloadOptions {
         clients: clients as usize,
         readers: 0,
         lease_readers: 0,
+        watchers: 0,
         sessions: rng.between(1, 2) as usize,
         hot_keys: rng.between(1, 4),
         cold_keys: rng.between(1, 60),
@@ -497,5 +524,8 @@ fn draw_shard(rng: &mut Rng) -> ShardOptions {
         block_commands: rng.between(1, 64) as u32,
         light_commands: rng.between(1, 16) as u32,
         commands_per_turn: if rng.per_mille(300) { rng.between(1, 3) as u32 } else { 1_024 },
+        watch_history: 100_000,
+        watch_behind: 20_000,
+        watch_deliveries: 1_000,
     }
 }

@@ -51,6 +51,12 @@ pub struct Report {
     pub outcomes: BTreeMap<(&'static str, &'static str), u64>,
     /// Requests that the quota on the state refused.
     pub over_quota: u64,
+    /// Changes that watchers were told.
+    pub told: u64,
+    /// Those of them that stood for others.
+    pub coalesced: u64,
+    /// How often a watch began anew with the present state.
+    pub anew: u64,
 }
 
 impl fmt::Display for Report {
@@ -58,7 +64,7 @@ impl fmt::Display for Report {
         write!(
             f,
             "seed {} ok: {:.1} s, {} events, {} committed, {} leader changes, {} strikes of {} kinds, {} grants, \
-             {} ousted, {} puts, {} over the quota, {} expired, {} reads ({} by followers, {} by lease, {} stale), {} answers, {} writes, {} of {} zombie writes refused, trace {:032x}",
+             {} ousted, {} puts, {} over the quota, {} expired, {} reads ({} by followers, {} by lease, {} stale), {} answers, {} writes, {} of {} zombie writes refused, {} changes told, {} coalesced, {} times anew, trace {:032x}",
             self.seed,
             self.simulated.as_secs_f64(),
             self.events,
@@ -79,6 +85,9 @@ impl fmt::Display for Report {
             self.writes,
             self.zombies_refused,
             self.zombie_writes,
+            self.told,
+            self.coalesced,
+            self.anew,
             self.hash
         )
     }

@@ -13,6 +13,7 @@ use crate::check::locks::LocksCheck;
 use crate::check::raft::RaftCheck;
 use crate::check::reads::ReadsCheck;
 use crate::check::sessions::SessionsCheck;
+use crate::check::watches::Committed;
 use crate::check::witness::Witness;
 use crate::check::{Checked, Violation, demand};
 use crate::client::Client;
@@ -25,6 +26,7 @@ use crate::queue::Queue;
 use crate::report::Report;
 use crate::resource::{Resource, Write};
 use crate::trace::{Story, Trace};
+use crate::watcher::Watcher;
 
 /// After the storm, with a quorum or everything healed, clients go on for so long.
 pub(crate) const CALM: Duration = Duration::from_secs(6);
@@ -120,6 +122,7 @@ pub(crate) enum NodeInput {
     Connect { conn: ConnId },
     Bytes { conn: ConnId, bytes: Vec<u8> },
     Closed { conn: ConnId },
+    Congested { conn: ConnId, on: bool },
 }
 
 /// What arrives at a client.
@@ -150,12 +153,15 @@ pub struct World {
     pub(crate) rng: Rng,
     pub(crate) nodes: Vec<Node>,
     pub(crate) clients: Vec<Client>,
+    /// More clients, seen from the network: behind them.
+    pub(crate) watchers: Vec<Watcher>,
     pub(crate) links: Links,
     pub(crate) resource: Resource,
     pub(crate) phase: Phase,
     pub(crate) raft: RaftCheck,
     pub(crate) witness: Witness,
     pub(crate) reads: ReadsCheck,
+    pub(crate) watched: Committed,
     pub(crate) locks: LocksCheck,
     pub(crate) sessions: SessionsCheck,
     pub(crate) liveness: LivenessCheck,
@@ -182,10 +188,12 @@ impl World {
     pub fn new(options: Options, story: Story) -> World {
         let mut rng = Rng::new(options.seed);
         let (n, c) = (options.nodes, options.workload.clients + options.workload.readers);
-        let network = Network::new(options.network, rng.fork(), n, c);
+        let w = options.workload.watchers;
+        let network = Network::new(options.network, rng.fork(), n, c + w);
         let storm = Storm::new(options.faults.clone(), rng.fork(), Time::ZERO + options.storm);
         let nodes = (0..n).map(|i| Node::format(i, &options, &mut rng)).collect();
         let clients = (0..c).map(|i| Client::new(i, &options, &mut rng)).collect();
+        let watchers = (0..w).map(|_| Watcher::new(&options, &mut rng)).collect();
         World {
             now: Time::ZERO,
             queue: Queue::default(),
@@ -194,12 +202,14 @@ impl World {
             storm,
             nodes,
             clients,
+            watchers,
             links: Links::default(),
             resource: Resource::default(),
             phase: Phase::Storm,
             raft: RaftCheck::new(n),
             witness: Witness::new(crate::node::limits()),
             reads: ReadsCheck::default(),
+            watched: Committed::new(),
             locks: LocksCheck::default(),
             sessions: SessionsCheck::default(),
             liveness: LivenessCheck::default(),
@@ -224,7 +234,7 @@ impl World {
         for node in 0..self.nodes.len() {
             self.queue.push(Time::ZERO, Event::Start { node });
         }
-        for client in 0..self.clients.len() {
+        for client in 0..self.clients.len() + self.watchers.len() {
             self.queue.push(Time::from_millis(50), Event::StartClient { client });
         }
         for class in Class::ALL {
@@ -281,10 +291,22 @@ impl World {
             Event::Node { node, life, input } => self.arrive(node, life, input),
             Event::Turn { node, life } => self.turn(node, life),
             Event::Disk { node, life, op } => self.disk_done(node, life, op),
-            Event::Client { client, life, input } => self.client_input(client, life, input),
-            Event::Wake { client, life } => self.client_wake(client, life),
-            Event::Step { client, life } => self.client_step(client, life),
-            Event::StartClient { client } => self.start_client(client),
+            Event::Client { client, life, input } => match self.as_watcher(client) {
+                Some(watcher) => self.watcher_input(watcher, life, input),
+                None => self.client_input(client, life, input),
+            },
+            Event::Wake { client, life } => match self.as_watcher(client) {
+                Some(watcher) => self.watcher_wake(watcher, life),
+                None => self.client_wake(client, life),
+            },
+            Event::Step { client, life } => match self.as_watcher(client) {
+                Some(watcher) => self.watcher_step(watcher, life),
+                None => self.client_step(client, life),
+            },
+            Event::StartClient { client } => match self.as_watcher(client) {
+                Some(watcher) => self.start_watcher(watcher),
+                None => self.start_client(client),
+            },
             Event::Write(write) => self.write_arrives(&write),
             Event::Strike(class) => self.strike(class),
             Event::Heal(cut) => {
@@ -480,12 +502,14 @@ impl World {
             self.compare_with_platter(node)?;
         }
         self.links.all_answered()?;
+        self.finish_watchers()?;
         let beats = REST.as_millis().div_ceil(self.options.raft.heartbeat.as_millis()) as u64;
         self.liveness.on_end(self.network.counts.carried, beats * 2 * self.nodes.len() as u64)?;
         self.witness.finish(self.raft.committed_blocks())
     }
 
     pub(crate) fn report(&self) -> Report {
+        let (told, coalesced, anew) = self.watch_counts();
         Report {
             seed: self.options.seed,
             hash: self.trace.hash(),
@@ -512,6 +536,9 @@ impl World {
             outcomes: self.witness.outcomes().clone(),
             puts: self.witness.puts(),
             over_quota: self.witness.over_quota(),
+            told,
+            coalesced,
+            anew,
         }
     }
 }

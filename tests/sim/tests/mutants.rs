@@ -16,6 +16,7 @@ fn profile(mutant: Mutant) -> Profile {
         Mutant::B6 | Mutant::B14 => Profile::Elections,
         Mutant::B20 => Profile::Pauses,
         Mutant::F2 | Mutant::F3 => Profile::Leases,
+        Mutant::W1 | Mutant::W2 | Mutant::W3 => Profile::Watches,
         Mutant::B1
         | Mutant::B3
         | Mutant::B4
@@ -128,6 +129,21 @@ fn a_lease_that_runs_from_its_answers_is_found() {
 #[test]
 fn a_lease_that_outlives_a_stall_is_found() {
     hunt(Mutant::F3);
+}
+
+#[test]
+fn a_watch_that_misses_what_follows_its_cursor_is_found() {
+    hunt(Mutant::W1);
+}
+
+#[test]
+fn a_forgotten_history_that_is_not_admitted_is_found() {
+    hunt(Mutant::W2);
+}
+
+#[test]
+fn a_node_that_takes_a_watch_back_in_time_is_found() {
+    hunt(Mutant::W3);
 }
 
 #[test]

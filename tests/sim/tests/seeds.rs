@@ -42,8 +42,14 @@ fn reports(ended: Vec<Ended>) -> Vec<Report> {
 #[test]
 fn whole_clusters_break_no_rule() {
     let mut jobs: Vec<Job> = (0..SWARM).map(|seed| Job::new(Profile::Swarm, seed)).collect();
-    for profile in [Profile::SlowDisk, Profile::Elections, Profile::Pauses, Profile::Replays, Profile::Leases]
-    {
+    for profile in [
+        Profile::SlowDisk,
+        Profile::Elections,
+        Profile::Pauses,
+        Profile::Replays,
+        Profile::Leases,
+        Profile::Watches,
+    ] {
         jobs.extend((0..EACH_OTHER).map(|seed| Job::new(profile, seed)));
     }
     jobs.extend(KEPT);
@@ -84,6 +90,8 @@ fn whole_clusters_break_no_rule() {
         sum(|r| r.writes),
     );
     assert!(refused > 0, "no zombie was refused: the runs prove nothing about fences");
+    assert!(sum(|r| r.told) > 10_000 && sum(|r| r.coalesced) > 50, "watchers were told too little");
+    assert!((20..2_000).contains(&sum(|r| r.anew)), "watches began anew {} times", sum(|r| r.anew));
     assert!(sum(|r| r.ousted) > 500, "operators did too little");
     assert!(sum(|r| r.puts) > 5_000, "too little was put");
     assert!(sum(|r| r.over_quota) > 500, "the quota was hardly ever reached");

@@ -117,6 +117,8 @@ impl Server {
             | Request::Delete { .. }
             | Request::Downgrade { .. }
             | Request::Campaign { .. }
+            | Request::Watch { .. }
+            | Request::Unwatch { .. }
             | Request::Proclaim { .. } => unreachable!("nobody does that here"),
         }
     }

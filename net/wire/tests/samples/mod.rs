@@ -2,14 +2,15 @@
 
 use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 use palisade_types::{
-    Cause, Class, ClusterId, Description, Epoch, Fence, HolderInfo, Incarnation, LockRow, LogIndex, Mode,
-    Name, NodeId, OnDeath, OperatorAct, OperatorRow, Outcome, Refusal, Reply, RequestId, SessionId,
-    SessionRow, SessionToken, ShardId, Standing, Term, Ticket, Transition, TransitionKind, ValueRow,
-    WaiterInfo,
+    Cause, Class, ClusterId, ClusterIdentity, Cursor, Description, Epoch, Event, Events, Fence, Happened,
+    HolderInfo, Incarnation, LockRow, LogIndex, Mode, Name, NodeId, OnDeath, OperatorAct, OperatorRow,
+    Outcome, Refusal, Reply, RequestId, Selector, SessionId, SessionRow, SessionToken, ShardId, Standing,
+    Term, Ticket, Transition, TransitionKind, ValueRow, WaiterInfo,
 };
 use palisade_wire::{
     ClientHello, Frame, Frames, Group, HelloRefused, Kind, Member, MessageError, PeerHello, ProtocolError,
-    Push, Query, RefusedReason, Request, ServerHello, Wait, decode_reply, encode_peer, encode_reply,
+    Push, Query, RefusedReason, Request, ServerHello, Wait, WatchEnd, decode_reply, encode_peer,
+    encode_reply,
 };
 
 /// Any message of the protocol.
@@ -249,6 +250,11 @@ fn requests() -> Vec<(&'static str, Request)> {
             "list values",
             read_of(Query::ListValues { prefix: Some(name("svc/")), after: Some(name("svc/a")), rows: 1000 }),
         ),
+        ("watch a key from now on", watch(Selector::Key(name("k")), false, None)),
+        ("watch a prefix from its present state", watch(Selector::Prefix(name("jobs/")), true, None)),
+        ("watch all keys behind a cursor", watch(Selector::Keys, false, Some(cursor()))),
+        ("watch sessions from a state as new as a cursor", watch(Selector::Sessions, true, Some(cursor()))),
+        ("unwatch", Request::Unwatch { watch: 7 }),
     ]
 }
 
@@ -291,6 +297,8 @@ fn refusals() -> Vec<(&'static str, Refusal)> {
         ("SessionEnded, forgotten", Refusal::SessionEnded { session, cause: Cause::Forgotten }),
         ("NotHeld", Refusal::NotHeld { asked: Epoch(7), last: Epoch(8) }),
         ("InUse", Refusal::InUse),
+        ("Compacted", Refusal::Compacted { oldest: LogIndex(0x0a00) }),
+        ("ClusterReset", Refusal::ClusterReset),
         (
             "SessionEnded, reported dead",
             Refusal::SessionEnded { session, cause: Cause::ReportedDead { action: LogIndex(9) } },
@@ -349,6 +357,16 @@ fn replies() -> Vec<(String, Reply)> {
         ("value", Reply::Value { read: read(), row: Some(Box::new(value_rows()[0].clone())) }),
         ("value, none", Reply::Value { read: read(), row: None }),
         ("values", Reply::Values { read: read(), rows: value_rows(), more: true }),
+        (
+            "watching",
+            Reply::Watching {
+                watch: 7,
+                cluster: ClusterIdentity(0xfeed_beef),
+                shard: ShardId(3),
+                revision: LogIndex(0x0a0b),
+            },
+        ),
+        ("unwatched", Reply::Unwatched { watch: 7 }),
     ]
     .into_iter()
     .map(|(n, reply)| (n.to_string(), reply))
@@ -486,5 +504,86 @@ fn pushes() -> Vec<(&'static str, Push)> {
         ("session ended", Push::SessionEnded { session, cause: Cause::Expired { silent_ms: 31_000 } }),
         ("leader changed", Push::LeaderChanged { leader: Some(NodeId(2)) }),
         ("leader changed, none known", Push::LeaderChanged { leader: None }),
+        (
+            "events",
+            Push::Events {
+                watch: 7,
+                present: false,
+                coalesced: false,
+                continued: false,
+                upto: LogIndex(0x0a0b),
+                events: changes(),
+            },
+        ),
+        (
+            "events, rows of the present state to be continued",
+            Push::Events {
+                watch: 7,
+                present: true,
+                coalesced: false,
+                continued: true,
+                upto: LogIndex(0x0a0b),
+                events: rows(),
+            },
+        ),
+        (
+            "events, coalesced to none",
+            Push::Events {
+                watch: 7,
+                present: false,
+                coalesced: true,
+                continued: false,
+                upto: LogIndex(0x0a0b),
+                events: Events::default(),
+            },
+        ),
+        ("progress", Push::Progress { watch: 7, upto: LogIndex(0x0a0b) }),
+        ("watch ended", Push::WatchEnded { watch: 7, why: WatchEnd::Resync, oldest: LogIndex(0x0a00) }),
     ]
+}
+
+fn event(key: Option<&str>, owner: Option<&str>, what: Happened) -> Event {
+    Event { revision: LogIndex(0x0a0b), key: key.map(name), session: session(), owner: owner.map(name), what }
+}
+
+fn changes() -> Events {
+    let (epoch, barrier) = (Epoch(0x11_2233), Epoch(0x11_2230));
+    let how = |how| Happened::Released { epoch, barrier, how };
+    let ended = |cause| how(TransitionKind::SessionEnded(cause));
+    let action = LogIndex(0x0a0b);
+    [
+        event(Some("k"), Some("o"), Happened::Granted { epoch, barrier }),
+        event(Some("k"), None, how(TransitionKind::Released)),
+        event(Some("k"), None, ended(Cause::Closed)),
+        event(Some("k"), None, ended(Cause::Expired { silent_ms: 31_000 })),
+        event(Some("k"), None, ended(Cause::ReportedDead { action })),
+        event(Some("k"), None, ended(Cause::Evicted { action })),
+        event(Some("k"), None, how(TransitionKind::Forced)),
+        event(Some("k"), None, how(TransitionKind::Downgraded)),
+        event(Some("k"), None, Happened::Retired { epoch }),
+        event(None, Some("o"), Happened::SessionOpened { ttl_ms: 30_000 }),
+        event(None, Some("o"), Happened::SessionEnded { cause: Cause::Closed }),
+    ]
+    .into_iter()
+    .collect()
+}
+
+fn rows() -> Events {
+    let (epoch, barrier) = (Epoch(0x11_2233), Epoch(0x11_2230));
+    [
+        event(Some("k"), Some("o"), Happened::Held { epoch, barrier, ending: false }),
+        event(Some("l"), None, Happened::Held { epoch, barrier, ending: true }),
+        event(Some("m"), None, Happened::Free { epoch }),
+        event(None, None, Happened::SessionLives { ttl_ms: 30_000 }),
+    ]
+    .into_iter()
+    .collect()
+}
+
+fn watch(selector: Selector, present: bool, cursor: Option<Cursor>) -> Request {
+    Request::Watch { watch: 7, selector, present, cursor }
+}
+
+fn cursor() -> Cursor {
+    Cursor::new(ClusterIdentity(0xfeed_beef), ShardId(3), LogIndex(0x0a0b))
 }

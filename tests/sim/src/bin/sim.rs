@@ -13,7 +13,7 @@ use palisade_sim::runner::{Job, Scope, run, run_all};
 use palisade_sim::trace::Story;
 use palisade_types::Mutant;
 
-const USAGE: &str = "usage: sim (--seed N | --seeds A..B) [--profile swarm|slow-disk|elections|pauses|replays|leases] \
+const USAGE: &str = "usage: sim (--seed N | --seeds A..B) [--profile swarm|slow-disk|elections|pauses|replays|leases|watches] \
                      [--raft] [--mutant B1] [--trace] [--threads N]";
 
 struct Args {

@@ -10,6 +10,7 @@ pub mod raft;
 pub mod reads;
 pub mod sessions;
 pub mod values;
+pub mod watches;
 pub mod witness;
 
 /// A rule that does not hold.

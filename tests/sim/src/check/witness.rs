@@ -213,6 +213,9 @@ impl Witness {
         match (&asked.request, reply) {
             (_, Reply::Refused(refusal)) if is_the_shards(refusal) => Ok(()),
             (Request::Status, Reply::Status(_)) => Ok(()),
+            (Request::Watch { .. }, Reply::Watching { .. } | Reply::Refused(Refusal::Compacted { .. })) => {
+                Ok(())
+            }
             (Request::Attach { session, token }, reply) => self.attached(*session, *token, reply),
             (Request::Renew { sessions }, Reply::Renewed { refused }) => {
                 refused.iter().try_for_each(|refusal| match refusal {
@@ -307,7 +310,11 @@ impl Witness {
                 demand(fits, "S8", || format!("{push:?} is in no committed log"))
             }
             Push::SessionEnded { session, cause } => self.is_ended(*session, *cause),
-            Push::LeaderChanged { .. } => Ok(()),
+            // What watches are told is held against the log by its own check.
+            Push::LeaderChanged { .. }
+            | Push::Events { .. }
+            | Push::Progress { .. }
+            | Push::WatchEnded { .. } => Ok(()),
         }
     }
 
@@ -463,6 +470,8 @@ fn kind_of_reply(reply: &Reply) -> &'static str {
             Refusal::NotLeader { .. }
             | Refusal::Interrupted { .. }
             | Refusal::Busy { .. }
+            | Refusal::Compacted { .. }
+            | Refusal::ClusterReset
             | Refusal::NotAttached { .. } => "not apply's",
         },
         _ => "not apply's",

@@ -1,0 +1,285 @@
+//! The watch rules: what watchers are told, held against the events of the committed log.
+//!
+//! - W1: a change that is told is in the committed log, as it is told.
+//! - W2: nothing that is selected is left out, unless the stream says that changes were coalesced, or
+//!   begins anew and says why.
+//! - W3: nothing is told twice, and nothing out of the order of revisions, whichever nodes tell it and
+//!   whatever became of them.
+//! - W4: the present state is that of the committed log at the revision it is told for.
+//! - W5: a cursor claims no more than was told.
+//! - W6: no node breaks the protocol of watches.
+//! - W7: in the end everybody has been told everything.
+
+use std::collections::BTreeMap;
+
+use palisade_client_core::WatchItem;
+use palisade_machine::{Applied, Machine};
+use palisade_types::{Block, Epoch, Event, Happened, Key, LogIndex, Mutants, Selector, SessionId, Writer};
+use palisade_wire::Push;
+
+use super::{Checked, Violation, demand};
+use crate::node::SHARD;
+
+/// Who holds what, and who lives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    holders: BTreeMap<(Key, Epoch), SessionId>,
+    sessions: BTreeMap<SessionId, u32>,
+}
+
+impl View {
+    fn learn(&mut self, event: &Event) {
+        if let (Some((_, barrier)), Some(key)) = (event.what.grant(), &event.key) {
+            // Also where the ends of their grants were coalesced into what came later.
+            self.holders.retain(|(of, epoch), _| of != key || *epoch >= barrier);
+        }
+        match (event.what, &event.key) {
+            (Happened::Held { epoch, .. } | Happened::Granted { epoch, .. }, Some(key)) => {
+                self.holders.insert((key.clone(), epoch), event.session);
+            }
+            (Happened::Released { epoch, .. }, Some(key)) => {
+                self.holders.remove(&(key.clone(), epoch));
+            }
+            (Happened::SessionLives { ttl_ms } | Happened::SessionOpened { ttl_ms }, _) => {
+                self.sessions.insert(event.session, ttl_ms);
+            }
+            (Happened::SessionEnded { .. }, _) => {
+                self.sessions.remove(&event.session);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The events of the committed log.
+pub struct Committed {
+    machine: Machine,
+    replayed: usize,
+    /// In the order of the log.
+    events: Vec<Event>,
+    last: LogIndex,
+}
+
+impl Committed {
+    /// Of an empty log.
+    pub fn new() -> Committed {
+        let machine = Machine::new(crate::node::limits(), SHARD, 1, Mutants::NONE);
+        Committed { machine, replayed: 0, events: Vec::new(), last: LogIndex(0) }
+    }
+
+    /// Takes in what was committed meanwhile. `blocks` is the whole committed log.
+    ///
+    /// # Errors
+    /// R5 when a command does not apply.
+    pub fn replay(&mut self, blocks: &[Block]) -> Checked {
+        let mut effects = Vec::new();
+        while let Some(block) = blocks.get(self.replayed) {
+            self.replayed += 1;
+            for (place, command) in block.commands().enumerate() {
+                self.last = LogIndex(block.first().0 + place as u64);
+                effects.clear();
+                let at = Applied { index: self.last, clock_ms: block.clock_ms() };
+                self.machine
+                    .apply(at, command, &mut effects)
+                    .map_err(|e| Violation::new("R5", e.to_string()))?;
+                self.events.extend_from_slice(self.machine.news());
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the events behind a revision begin.
+    fn after(&self, revision: LogIndex) -> usize {
+        self.events.partition_point(|event| event.revision <= revision)
+    }
+
+    fn holds(&self, event: &Event) -> bool {
+        let of_revision = &self.events[self.after(event.revision.prev())..self.after(event.revision)];
+        of_revision.contains(event)
+    }
+
+    /// What somebody knows who was told all that is selected up to a revision.
+    fn view(&self, selector: &Selector, upto: LogIndex) -> View {
+        let mut view = View::default();
+        let all = &self.events[..self.after(upto)];
+        all.iter().filter(|event| selects(selector, event)).for_each(|event| view.learn(event));
+        view
+    }
+
+    /// A node pushes something for a watch.
+    ///
+    /// # Errors
+    /// W1 when it did not happen.
+    pub fn on_push(&self, push: &Push) -> Checked {
+        let Push::Events { events, present, upto, .. } = push else { return Ok(()) };
+        let events = events.decode().map_err(|e| Violation::new("W6", e.to_string()))?;
+        for event in &events {
+            let fits = if event.what.is_present() { *present } else { self.holds(event) };
+            demand(fits, "W1", || format!("{event:?} is told, and is not in the committed log"))?;
+        }
+        demand(*upto <= self.last, "W5", || {
+            format!("all is said to be told up to {upto}, {} is committed", self.last)
+        })
+    }
+}
+
+impl Default for Committed {
+    fn default() -> Committed {
+        Committed::new()
+    }
+}
+
+fn selects(selector: &Selector, event: &Event) -> bool {
+    let mut bytes = Vec::new();
+    event.encode(&mut Writer(&mut bytes));
+    selector.selects(&bytes)
+}
+
+/// What one watcher has been told.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    selector: Selector,
+    /// All is told up to here; unknown before the first cursor.
+    known: Option<LogIndex>,
+    /// Of the events behind that, so many.
+    ahead: usize,
+    /// What it knows, if it began with the present state.
+    view: Option<View>,
+    listing: bool,
+    /// Changes told.
+    pub told: u64,
+    /// Changes that stand for others.
+    pub coalesced: u64,
+    /// How often it began anew.
+    pub anew: u64,
+}
+
+impl Stream {
+    /// A stream that goes on behind a revision, or begins now, or with the present state.
+    pub fn new(selector: Selector, known: Option<LogIndex>) -> Stream {
+        Stream { selector, known, ahead: 0, view: None, listing: false, told: 0, coalesced: 0, anew: 0 }
+    }
+
+    /// The application died, and goes on behind the cursor it had kept, with what it knew then.
+    pub fn restart(&mut self, committed: &Committed, cursor: LogIndex) {
+        self.known = Some(cursor);
+        self.ahead = 0;
+        self.listing = false;
+        if self.view.is_some() {
+            self.view = Some(committed.view(&self.selector, cursor));
+        }
+    }
+
+    /// Where the next event is looked for.
+    fn next<'a>(&self, committed: &'a Committed) -> Option<&'a Event> {
+        let from = committed.after(self.known?);
+        committed.events[from..].iter().filter(|event| selects(&self.selector, event)).nth(self.ahead)
+    }
+
+    /// The watcher is told something.
+    ///
+    /// # Errors
+    /// The rule it breaks.
+    pub fn on_item(&mut self, committed: &Committed, item: &WatchItem) -> Checked {
+        match item {
+            WatchItem::Listing(_) => {
+                self.anew += 1;
+                (self.listing, self.view) = (true, Some(View::default()));
+                Ok(())
+            }
+            WatchItem::Row(event) => {
+                demand(self.listing, "W4", || format!("{event:?} out of place"))?;
+                self.learn(event);
+                Ok(())
+            }
+            WatchItem::Listed { cursor } => {
+                self.listing = false;
+                self.move_to(committed, cursor.revision(SHARD))
+            }
+            WatchItem::Change { event, coalesced, cursor } => {
+                self.change(committed, event, *coalesced)?;
+                match cursor {
+                    Some(cursor) => self.move_within(committed, cursor.revision(SHARD), event),
+                    None => Ok(()),
+                }
+            }
+            WatchItem::Progress { cursor } => {
+                let upto = cursor.revision(SHARD);
+                if self.known.is_some() && upto.is_some_and(|upto| Some(upto) > self.known) {
+                    let missing = self.next(committed).filter(|event| Some(event.revision) <= upto);
+                    demand(missing.is_none(), "W2", || {
+                        format!("all is said to be told up to {upto:?}, but {missing:?} was not: {self:?}")
+                    })?;
+                }
+                self.move_to(committed, upto)
+            }
+        }
+    }
+
+    fn learn(&mut self, event: &Event) {
+        if let Some(view) = &mut self.view {
+            view.learn(event);
+        }
+    }
+
+    fn change(&mut self, committed: &Committed, event: &Event, coalesced: bool) -> Checked {
+        self.told += 1;
+        self.coalesced += u64::from(coalesced);
+        demand(committed.holds(event), "W1", || format!("{event:?} is in no committed log"))?;
+        demand(selects(&self.selector, event), "W1", || format!("{event:?} was not asked for"))?;
+        self.learn(event);
+        if self.listing || self.known.is_none() {
+            return Ok(());
+        }
+        while let Some(next) = self.next(committed) {
+            self.ahead += 1;
+            if next == event {
+                return Ok(());
+            }
+            demand(coalesced, "W2", || format!("{event:?} is told, {next:?} was left out: {self:?}"))?;
+        }
+        Err(Violation::new("W3", format!("{event:?} is told again, or too late: {self:?}")))
+    }
+
+    /// A cursor that comes with a change: it may be in the midst of what a push tells.
+    fn move_within(&mut self, committed: &Committed, upto: Option<LogIndex>, event: &Event) -> Checked {
+        let (Some(upto), Some(known)) = (upto, self.known) else {
+            self.known = upto.or(self.known);
+            return Ok(());
+        };
+        demand(upto <= event.revision && upto >= known, "W5", || {
+            format!("the cursor {upto} comes with {event:?}, after {known}")
+        })?;
+        let from = committed.after(known);
+        let passed = committed.events[from..committed.after(upto)].iter();
+        let passed = passed.filter(|event| selects(&self.selector, event)).count();
+        demand(passed <= self.ahead, "W5", || {
+            format!("the cursor {upto} passes over what was not told: {self:?}")
+        })?;
+        (self.known, self.ahead) = (Some(upto), self.ahead - passed);
+        Ok(())
+    }
+
+    /// All is told up to a revision.
+    fn move_to(&mut self, committed: &Committed, upto: Option<LogIndex>) -> Checked {
+        let Some(upto) = upto else { return Err(Violation::new("W5", "a cursor of nothing".to_string())) };
+        demand(self.known.is_none_or(|known| known <= upto), "W3", || {
+            format!("a watch went back to {upto}: {self:?}")
+        })?;
+        (self.known, self.ahead) = (Some(upto), 0);
+        let Some(view) = &self.view else { return Ok(()) };
+        let wanted = committed.view(&self.selector, upto);
+        demand(*view == wanted, "W4", || format!("at {upto} it knows {view:?}, it should {wanted:?}"))
+    }
+
+    /// The run is over.
+    ///
+    /// # Errors
+    /// W7 when something was never told.
+    pub fn finish(&self, committed: &Committed) -> Checked {
+        let missing = self.next(committed);
+        demand(!self.listing && self.known.is_some() && missing.is_none(), "W7", || {
+            format!("{missing:?} was never told, or nothing at all: {self:?}")
+        })
+    }
+}

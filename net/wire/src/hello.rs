@@ -6,9 +6,7 @@ use alloc::vec::Vec;
 use palisade_types::{ClusterId, DecodeError, Incarnation, NodeId, Reader, RequestId, Writer};
 
 use crate::frame::{Frame, begin};
-use crate::parts::{
-    bool, opt_incarnation, opt_node, plain, put_bool, put_opt_incarnation, put_opt_node, put_text, text,
-};
+use crate::parts::{opt_incarnation, opt_node, plain, put_opt_incarnation, put_opt_node, put_text, text};
 use crate::{ADDRESS_BYTES_MAX, CREDENTIALS_BYTES_MAX, Kind, MEMBERS_MAX, MessageError};
 
 /// The first field of every hello: the bytes `PLSD`.
@@ -189,7 +187,7 @@ impl ClientHello {
         w.u32(MAGIC);
         w.u16(self.version_min);
         w.u16(self.version_max);
-        put_bool(&mut w, self.cluster.is_some());
+        w.bool(self.cluster.is_some());
         if let Some(cluster) = self.cluster {
             w.u128(cluster.0);
         }
@@ -207,7 +205,7 @@ impl ClientHello {
         let mut read = || {
             magic(&mut r)?;
             let (version_min, version_max) = (r.u16()?, r.u16()?);
-            let cluster = if bool(&mut r, "presence")? { Some(ClusterId(r.u128()?)) } else { None };
+            let cluster = if r.bool("presence")? { Some(ClusterId(r.u128()?)) } else { None };
             let credentials = r.bytes("credentials", CREDENTIALS_BYTES_MAX)?.to_vec();
             // A later version may add fields: they are behind what this one knows.
             Ok(ClientHello { version_min, version_max, cluster, credentials })

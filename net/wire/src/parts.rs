@@ -4,8 +4,8 @@ use alloc::string::{String, ToString};
 use palisade_types::limits::VALUE_BYTES_MAX;
 use palisade_types::reply::Consistency;
 use palisade_types::{
-    Cause, Class, DecodeError, Epoch, Fence, Incarnation, LogIndex, Mode, NodeId, OnDeath, Outcome, Reader,
-    SessionId, Standing, Ticket, Value, Writer,
+    Class, DecodeError, Epoch, Fence, Incarnation, Mode, NodeId, OnDeath, Outcome, Reader, SessionId,
+    Standing, Ticket, Value, Writer,
 };
 
 use crate::TEXT_BYTES_MAX;
@@ -29,18 +29,6 @@ pub(crate) fn opt_node(r: &mut Reader<'_>) -> Result<Option<NodeId>, DecodeError
     Ok((number != 0).then_some(NodeId(number)))
 }
 
-pub(crate) fn put_bool(w: &mut Writer<'_>, value: bool) {
-    w.u8(u8::from(value));
-}
-
-pub(crate) fn bool(r: &mut Reader<'_>, what: &'static str) -> Result<bool, DecodeError> {
-    match r.u8()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        other => Err(DecodeError::Unknown { what, value: u64::from(other) }),
-    }
-}
-
 /// What every read begins with, and its answer.
 pub(crate) fn put_consistency(w: &mut Writer<'_>, consistency: Consistency) {
     w.u8(consistency.number());
@@ -53,14 +41,14 @@ pub(crate) fn consistency(r: &mut Reader<'_>) -> Result<Consistency, DecodeError
 }
 
 pub(crate) fn put_opt_incarnation(w: &mut Writer<'_>, value: Option<Incarnation>) {
-    put_bool(w, value.is_some());
+    w.bool(value.is_some());
     if let Some(incarnation) = value {
         w.u128(incarnation.0);
     }
 }
 
 pub(crate) fn opt_incarnation(r: &mut Reader<'_>) -> Result<Option<Incarnation>, DecodeError> {
-    Ok(if bool(r, "presence")? { Some(Incarnation(r.u128()?)) } else { None })
+    Ok(if r.bool("presence")? { Some(Incarnation(r.u128()?)) } else { None })
 }
 
 /// A text for people: length in two bytes, then UTF-8. Cut at a character when it is too long.
@@ -179,36 +167,6 @@ pub(crate) fn opt_class(r: &mut Reader<'_>) -> Result<Option<Class>, DecodeError
     match r.u8()? {
         0 => Ok(None),
         number => class_of(number).map(Some),
-    }
-}
-
-pub(crate) fn put_cause(w: &mut Writer<'_>, cause: Cause) {
-    match cause {
-        Cause::Closed => w.u8(1),
-        Cause::Expired { silent_ms } => {
-            w.u8(2);
-            w.u64(silent_ms);
-        }
-        Cause::Forgotten => w.u8(3),
-        Cause::ReportedDead { action } => {
-            w.u8(4);
-            w.u64(action.0);
-        }
-        Cause::Evicted { action } => {
-            w.u8(5);
-            w.u64(action.0);
-        }
-    }
-}
-
-pub(crate) fn cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
-    match r.u8()? {
-        1 => Ok(Cause::Closed),
-        2 => Ok(Cause::Expired { silent_ms: r.u64()? }),
-        3 => Ok(Cause::Forgotten),
-        4 => Ok(Cause::ReportedDead { action: LogIndex(r.u64()?) }),
-        5 => Ok(Cause::Evicted { action: LogIndex(r.u64()?) }),
-        other => Err(DecodeError::Unknown { what: "cause", value: u64::from(other) }),
     }
 }
 

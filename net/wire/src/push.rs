@@ -8,9 +8,7 @@ use palisade_types::{
 };
 
 use crate::frame::{Frame, begin};
-use crate::parts::{
-    cause, claim, fence, opt_node, outcome, put_cause, put_claim, put_fence, put_opt_node, put_outcome,
-};
+use crate::parts::{claim, fence, opt_node, outcome, put_claim, put_fence, put_opt_node, put_outcome};
 use crate::{Group, Kind, MessageError};
 
 /// Bytes of a push of events before the events.
@@ -119,7 +117,7 @@ impl Push {
             }
             Push::SessionEnded { session, cause } => {
                 w.session(*session);
-                put_cause(&mut w, *cause);
+                cause.encode(&mut w);
             }
             Push::LeaderChanged { leader } => put_opt_node(&mut w, *leader),
             Push::Events { watch, present, coalesced, continued, upto, events } => {
@@ -169,7 +167,7 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Push, DecodeError> {
             let (session, ticket) = claim(&mut r)?;
             Push::Finished { session, ticket, outcome: outcome(&mut r)? }
         }
-        Kind::PushSessionEnded => Push::SessionEnded { session: r.session()?, cause: cause(&mut r)? },
+        Kind::PushSessionEnded => Push::SessionEnded { session: r.session()?, cause: Cause::decode(&mut r)? },
         Kind::PushLeaderChanged => Push::LeaderChanged { leader: opt_node(&mut r)? },
         Kind::PushEvents => return events(r),
         Kind::PushProgress => Push::Progress { watch: r.u64()?, upto: LogIndex(r.u64()?) },

@@ -1,10 +1,8 @@
 //! Refusals: a number, then what the caller needs next.
 
-use palisade_types::{DecodeError, Epoch, LogIndex, Reader, Refusal, Ticket, Writer};
+use palisade_types::{Cause, DecodeError, Epoch, LogIndex, Reader, Refusal, Ticket, Writer};
 
-use crate::parts::{
-    cause, class, opt_node, outcome, put_cause, put_class, put_opt_node, put_outcome, put_text, text,
-};
+use crate::parts::{class, opt_node, outcome, put_class, put_opt_node, put_outcome, put_text, text};
 
 pub(crate) fn put_refusal(w: &mut Writer<'_>, refusal: &Refusal) {
     match refusal {
@@ -24,7 +22,7 @@ pub(crate) fn put_refusal(w: &mut Writer<'_>, refusal: &Refusal) {
         Refusal::SessionEnded { session, cause } => {
             w.u16(4);
             w.session(*session);
-            put_cause(w, *cause);
+            cause.encode(w);
         }
         Refusal::NotAttached { session } => {
             w.u16(5);
@@ -88,7 +86,7 @@ pub(crate) fn refusal(r: &mut Reader<'_>) -> Result<Refusal, DecodeError> {
             let limit = r.u64()?;
             Refusal::QuotaExceeded { what: text(r)?, limit }
         }
-        4 => Refusal::SessionEnded { session: r.session()?, cause: cause(r)? },
+        4 => Refusal::SessionEnded { session: r.session()?, cause: Cause::decode(r)? },
         5 => Refusal::NotAttached { session: r.session()? },
         6 => {
             let limit = r.u64()?;

@@ -6,9 +6,7 @@ use palisade_types::reply::ReadMark;
 use palisade_types::{ClusterIdentity, DecodeError, LogIndex, Reader, Reply, RequestId, ShardId, Writer};
 
 use crate::frame::{Frame, begin};
-use crate::parts::{
-    bool, claim, consistency, fence, outcome, put_bool, put_claim, put_consistency, put_fence, put_outcome,
-};
+use crate::parts::{claim, consistency, fence, outcome, put_claim, put_consistency, put_fence, put_outcome};
 use crate::refusal::{put_refusal, refusal};
 use crate::rows::{
     description, holder, list, lock_row, operator_row, put_description, put_holder, put_lock_row,
@@ -74,7 +72,7 @@ fn encode_body(reply: &Reply, w: &mut Writer<'_>) {
             w.session(*session);
             w.u32(*ttl_ms);
             w.u64(*gone_within_ms);
-            put_bool(w, *short_ttl);
+            w.bool(*short_ttl);
         }
         Reply::Attached { session, ttl_ms } => {
             w.session(*session);
@@ -113,11 +111,11 @@ fn encode_body(reply: &Reply, w: &mut Writer<'_>) {
         }
         Reply::Deleted { session, ticket, existed } => {
             put_claim(w, *session, *ticket);
-            put_bool(w, *existed);
+            w.bool(*existed);
         }
         Reply::Value { read, row } => {
             put_read(w, *read);
-            put_bool(w, row.is_some());
+            w.bool(row.is_some());
             if let Some(row) = row {
                 put_value_row(w, row);
             }
@@ -164,7 +162,7 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Reply, DecodeError> {
             session: r.session()?,
             ttl_ms: r.u32()?,
             gone_within_ms: r.u64()?,
-            short_ttl: bool(&mut r, "short_ttl")?,
+            short_ttl: r.bool("short_ttl")?,
         },
         Kind::Attached => Reply::Attached { session: r.session()?, ttl_ms: r.u32()? },
         Kind::Renewed => Reply::Renewed { refused: list(&mut r, refusal)? },
@@ -189,16 +187,16 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Reply, DecodeError> {
             Reply::Described { read: read(&mut r)?, description: Box::new(description(&mut r)?) }
         }
         Kind::Locks => {
-            let (read, more) = (read(&mut r)?, bool(&mut r, "more")?);
+            let (read, more) = (read(&mut r)?, r.bool("more")?);
             Reply::Locks { read, more, rows: list(&mut r, lock_row)? }
         }
         Kind::Sessions => {
-            let (read, more) = (read(&mut r)?, bool(&mut r, "more")?);
+            let (read, more) = (read(&mut r)?, r.bool("more")?);
             Reply::Sessions { read, more, rows: list(&mut r, session_row)? }
         }
         Kind::OperatorDone => Reply::OperatorDone { action: LogIndex(r.u64()?) },
         Kind::OperatorActs => {
-            let (read, more) = (read(&mut r)?, bool(&mut r, "more")?);
+            let (read, more) = (read(&mut r)?, r.bool("more")?);
             Reply::OperatorActs { read, more, rows: list(&mut r, operator_row)? }
         }
         Kind::PutDone => {
@@ -207,16 +205,16 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Reply, DecodeError> {
         }
         Kind::Deleted => {
             let (session, ticket) = claim(&mut r)?;
-            Reply::Deleted { session, ticket, existed: bool(&mut r, "existed")? }
+            Reply::Deleted { session, ticket, existed: r.bool("existed")? }
         }
         Kind::Value => {
             let read = read(&mut r)?;
-            let there = bool(&mut r, "presence")?;
+            let there = r.bool("presence")?;
             let row = if there { Some(Box::new(value_row(&mut r)?)) } else { None };
             Reply::Value { read, row }
         }
         Kind::Values => {
-            let (read, more) = (read(&mut r)?, bool(&mut r, "more")?);
+            let (read, more) = (read(&mut r)?, r.bool("more")?);
             Reply::Values { read, more, rows: list(&mut r, value_row)? }
         }
         Kind::StatusIs => Reply::Status(Box::new(status(&mut r)?)),

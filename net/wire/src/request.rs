@@ -9,8 +9,8 @@ use palisade_types::{
 
 use crate::frame::{Frame, begin};
 use crate::parts::{
-    bool, claim, class, consistency, mode, on_death, put_bool, put_claim, put_class, put_consistency,
-    put_mode, put_on_death, value,
+    claim, class, consistency, mode, on_death, put_claim, put_class, put_consistency, put_mode, put_on_death,
+    value,
 };
 use crate::{Group, Kind, MessageError, Query, RENEW_SESSIONS_MAX};
 
@@ -282,8 +282,8 @@ impl Request {
             Request::Watch { watch, selector, present, cursor } => {
                 w.u64(*watch);
                 selector.encode(w);
-                put_bool(w, *present);
-                put_bool(w, cursor.is_some());
+                w.bool(*present);
+                w.bool(cursor.is_some());
                 if let Some(cursor) = cursor {
                     cursor.encode(w);
                 }
@@ -364,8 +364,8 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Request, DecodeError> {
         Kind::Watch => Request::Watch {
             watch: r.u64()?,
             selector: Selector::decode(&mut r)?,
-            present: bool(&mut r, "present")?,
-            cursor: if bool(&mut r, "presence")? { Some(Cursor::decode(&mut r)?) } else { None },
+            present: r.bool("present")?,
+            cursor: if r.bool("presence")? { Some(Cursor::decode(&mut r)?) } else { None },
         },
         Kind::Unwatch => Request::Unwatch { watch: r.u64()? },
         _ => read(kind, &mut r)?,

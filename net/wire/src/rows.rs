@@ -10,8 +10,8 @@ use palisade_types::{
 
 use crate::BODY_BYTES_MAX;
 use crate::parts::{
-    bool, cause, class, mode, opt_class, opt_node, put_bool, put_cause, put_class, put_mode, put_opt_class,
-    put_opt_node, put_standing, put_text, standing, text, value,
+    class, mode, opt_class, opt_node, put_class, put_mode, put_opt_class, put_opt_node, put_standing,
+    put_text, standing, text, value,
 };
 
 pub(crate) fn put_holder(w: &mut Writer<'_>, holder: &HolderInfo) {
@@ -33,14 +33,14 @@ pub(crate) fn holder(r: &mut Reader<'_>) -> Result<HolderInfo, DecodeError> {
 }
 
 fn put_opt_holder(w: &mut Writer<'_>, holder: Option<&HolderInfo>) {
-    put_bool(w, holder.is_some());
+    w.bool(holder.is_some());
     if let Some(holder) = holder {
         put_holder(w, holder);
     }
 }
 
 fn opt_holder(r: &mut Reader<'_>) -> Result<Option<HolderInfo>, DecodeError> {
-    Ok(if bool(r, "presence")? { Some(holder(r)?) } else { None })
+    Ok(if r.bool("presence")? { Some(holder(r)?) } else { None })
 }
 
 pub(crate) fn put_description(w: &mut Writer<'_>, d: &Description) {
@@ -53,7 +53,7 @@ pub(crate) fn put_description(w: &mut Writer<'_>, d: &Description) {
     for holder in &d.holders {
         put_holder(w, holder);
     }
-    put_bool(w, d.value.is_some());
+    w.bool(d.value.is_some());
     if let Some(value) = &d.value {
         w.bytes(value);
     }
@@ -75,7 +75,7 @@ pub(crate) fn description(r: &mut Reader<'_>) -> Result<Description, DecodeError
     let (key, class, resource) = (r.name()?, opt_class(r)?, r.opt_name()?);
     let epoch = Epoch(r.u64()?);
     let (holding, holders) = (r.u32()?, list(r, holder)?);
-    let value = if bool(r, "presence")? { Some(value(r)?) } else { None };
+    let value = if r.bool("presence")? { Some(value(r)?) } else { None };
     let waiting = r.u32()?;
     let waiters = list(r, |r| {
         let (session, mode, waited_ms) = (r.session()?, mode(r)?, r.u64()?);
@@ -90,29 +90,13 @@ fn put_transition(w: &mut Writer<'_>, t: &Transition) {
     w.session(t.session);
     w.u64(t.epoch.0);
     w.u64(t.ago_ms);
-    match t.kind {
-        TransitionKind::Granted => w.u8(1),
-        TransitionKind::Released => w.u8(2),
-        TransitionKind::SessionEnded(cause) => {
-            w.u8(3);
-            put_cause(w, cause);
-        }
-        TransitionKind::Forced => w.u8(4),
-        TransitionKind::Downgraded => w.u8(5),
-    }
+    t.kind.encode(w);
 }
 
 fn transition(r: &mut Reader<'_>) -> Result<Transition, DecodeError> {
     let (revision, session) = (LogIndex(r.u64()?), r.session()?);
     let (epoch, ago_ms) = (Epoch(r.u64()?), r.u64()?);
-    let kind = match r.u8()? {
-        1 => TransitionKind::Granted,
-        2 => TransitionKind::Released,
-        3 => TransitionKind::SessionEnded(cause(r)?),
-        4 => TransitionKind::Forced,
-        5 => TransitionKind::Downgraded,
-        other => return Err(DecodeError::Unknown { what: "transition", value: u64::from(other) }),
-    };
+    let kind = TransitionKind::decode(r)?;
     Ok(Transition { revision, kind, session, epoch, ago_ms })
 }
 
@@ -152,7 +136,7 @@ pub(crate) fn put_page<T>(
     put: impl Fn(&mut Writer<'_>, &T),
 ) {
     let head = out.len();
-    put_bool(&mut Writer(out), more);
+    Writer(out).bool(more);
     Writer(out).u32(rows.len() as u32);
     for (n, row) in rows.iter().enumerate() {
         let before = out.len();
@@ -187,7 +171,7 @@ pub(crate) fn put_session_row(w: &mut Writer<'_>, row: &SessionRow) {
     w.u32(row.held);
     w.u32(row.waiting);
     w.u32(row.values);
-    put_bool(w, row.quarantined);
+    w.bool(row.quarantined);
     w.opt_name(row.owner.as_deref());
     w.opt_name(row.incarnation.as_deref());
 }
@@ -195,7 +179,7 @@ pub(crate) fn put_session_row(w: &mut Writer<'_>, row: &SessionRow) {
 pub(crate) fn session_row(r: &mut Reader<'_>) -> Result<SessionRow, DecodeError> {
     let session = r.session()?;
     let (ttl_ms, held, waiting, values) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
-    let quarantined = bool(r, "quarantined")?;
+    let quarantined = r.bool("quarantined")?;
     let (owner, incarnation) = (r.opt_name()?, r.opt_name()?);
     Ok(SessionRow { session, ttl_ms, held, waiting, values, quarantined, owner, incarnation })
 }
@@ -205,7 +189,7 @@ pub(crate) fn put_value_row(w: &mut Writer<'_>, row: &ValueRow) {
     w.session(row.session);
     w.u64(row.created.0);
     w.u64(row.modified.0);
-    put_bool(w, row.ending);
+    w.bool(row.ending);
     w.opt_name(row.owner.as_deref());
     w.bytes(&row.value);
 }
@@ -213,7 +197,7 @@ pub(crate) fn put_value_row(w: &mut Writer<'_>, row: &ValueRow) {
 pub(crate) fn value_row(r: &mut Reader<'_>) -> Result<ValueRow, DecodeError> {
     let (key, session) = (r.name()?, r.session()?);
     let (created, modified) = (LogIndex(r.u64()?), LogIndex(r.u64()?));
-    let (ending, owner) = (bool(r, "ending")?, r.opt_name()?);
+    let (ending, owner) = (r.bool("ending")?, r.opt_name()?);
     let value = r.bytes("value", VALUE_BYTES_MAX)?.into();
     Ok(ValueRow { key, value, session, owner, created, modified, ending })
 }

@@ -440,7 +440,7 @@ impl<'a> CommandRef<'a> {
                 w.u8(CANCEL);
                 w.session(session);
                 w.u64(ticket.0);
-                w.u8(u8::from(timeout));
+                w.bool(timeout);
             }
             CommandRef::Operator { by, reason, act, release_now } => {
                 w.u8(OPERATOR);
@@ -461,7 +461,7 @@ impl<'a> CommandRef<'a> {
                 w.u8(CAMPAIGN);
                 w.session(session);
                 w.u64(ticket.0);
-                w.u8(u8::from(wait));
+                w.bool(wait);
                 put_bytes(&mut w, key);
                 w.bytes(value);
             }
@@ -528,7 +528,7 @@ impl<'a> CommandRef<'a> {
             }
             CANCEL => {
                 let (session, ticket) = get_claim(&mut r)?;
-                CommandRef::Cancel { session, ticket, timeout: get_bool(&mut r, "timeout")? }
+                CommandRef::Cancel { session, ticket, timeout: r.bool("timeout")? }
             }
             DOWNGRADE => {
                 let (session, ticket) = get_claim(&mut r)?;
@@ -536,7 +536,7 @@ impl<'a> CommandRef<'a> {
             }
             CAMPAIGN => {
                 let (session, ticket) = get_claim(&mut r)?;
-                let wait = get_bool(&mut r, "wait")?;
+                let wait = r.bool("wait")?;
                 let key = r.name_str()?.as_bytes();
                 CommandRef::Campaign { session, ticket, key, value: get_value(&mut r)?, wait }
             }
@@ -618,14 +618,6 @@ fn put_bytes(w: &mut Writer<'_>, bytes: &[u8]) {
 
 fn get_value<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
     r.bytes("value", VALUE_BYTES_MAX)
-}
-
-fn get_bool(r: &mut Reader<'_>, what: &'static str) -> Result<bool, DecodeError> {
-    match r.u8()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        other => Err(DecodeError::Unknown { what, value: other.into() }),
-    }
 }
 
 fn get_claim(r: &mut Reader<'_>) -> Result<(SessionId, Ticket), DecodeError> {

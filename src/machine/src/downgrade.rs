@@ -34,8 +34,8 @@ impl Machine {
         let claim = match self.exclusive_claim(owner, holds) {
             Ok(claim) => claim,
             Err(refusal) => {
-                self.sessions.records[owner].tickets.finish(ticket, Outcome::Refused);
-                return effects.push(Effect::Reply(Reply::Refused(refusal)));
+                let reply = self.refuse_ticket(owner, ticket, refusal);
+                return effects.push(Effect::Reply(reply));
             }
         };
         let record = &self.sessions.records[owner];

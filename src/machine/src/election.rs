@@ -106,21 +106,16 @@ impl Machine {
             Ok(owner) => owner,
             Err(reply) => return reply,
         };
-        let outcome = match self.led_by(owner, leads).and_then(|claim| self.room_to_say(claim, &value)) {
-            Ok(claim) => {
-                if !self.mutants.has(Mutant::E1) {
-                    self.candidates.proclaim(claim, value);
-                }
-                Ok(Outcome::Done)
-            }
-            Err(refusal) => Err(refusal),
+        let claim = match self.led_by(owner, leads).and_then(|claim| self.room_to_say(claim, &value)) {
+            Ok(claim) => claim,
+            Err(refusal) => return self.refuse_ticket(owner, ticket, refusal),
         };
-        let finished = *outcome.as_ref().unwrap_or(&Outcome::Refused);
-        self.sessions.records[owner].tickets.finish(ticket, finished);
-        match outcome {
-            Ok(outcome) => Reply::Finished { session, ticket, outcome },
-            Err(refusal) => Reply::Refused(refusal),
+        if !self.mutants.has(Mutant::E1) {
+            self.candidates.proclaim(claim, value);
         }
+        let outcome = Outcome::Done;
+        self.sessions.records[owner].tickets.finish(ticket, outcome);
+        Reply::Finished { session, ticket, outcome }
     }
 
     /// The claim of a ticket that leads an election.

@@ -73,7 +73,7 @@ impl Machine {
         Ok(owner)
     }
 
-    fn refuse_ticket(&mut self, owner: Slot, ticket: Ticket, refusal: Refusal) -> Reply {
+    pub(crate) fn refuse_ticket(&mut self, owner: Slot, ticket: Ticket, refusal: Refusal) -> Reply {
         self.sessions.records[owner].tickets.finish(ticket, Outcome::Refused);
         Reply::Refused(refusal)
     }

@@ -49,7 +49,7 @@ pub fn encode(shard: ShardId, message: &Message, out: &mut Vec<u8>) {
             w.u8(PRE_VOTE_REPLY);
             w.u64(m.term.0);
             w.u64(m.asked.0);
-            w.u8(u8::from(m.granted));
+            w.bool(m.granted);
         }
         Message::Vote(m) => {
             w.u8(VOTE);
@@ -58,7 +58,7 @@ pub fn encode(shard: ShardId, message: &Message, out: &mut Vec<u8>) {
         Message::VoteReply(m) => {
             w.u8(VOTE_REPLY);
             w.u64(m.term.0);
-            w.u8(u8::from(m.granted));
+            w.bool(m.granted);
         }
         Message::Append(m) => encode_append(&mut w, m),
         Message::AppendReply(m) => encode_append_reply(&mut w, m),
@@ -132,13 +132,13 @@ pub fn decode(bytes: &Bytes) -> Result<(ShardId, Message), PeerCodecError> {
         PRE_VOTE_REPLY => Message::PreVoteReply(PreVoteReply {
             term: Term(r.u64()?),
             asked: Term(r.u64()?),
-            granted: read_bool(&mut r)?,
+            granted: r.bool("boolean")?,
         }),
         VOTE => {
             let (term, last_term, last_index) = read_position(&mut r)?;
             Message::Vote(Vote { term, last_term, last_index })
         }
-        VOTE_REPLY => Message::VoteReply(VoteReply { term: Term(r.u64()?), granted: read_bool(&mut r)? }),
+        VOTE_REPLY => Message::VoteReply(VoteReply { term: Term(r.u64()?), granted: r.bool("boolean")? }),
         APPEND => return Ok((shard, Message::Append(decode_append(shard, bytes, r)?))),
         APPEND_ACCEPTED | APPEND_REJECTED => {
             let (term, round) = (Term(r.u64()?), r.u64()?);
@@ -172,14 +172,6 @@ fn read_position(r: &mut Reader<'_>) -> Result<(Term, Term, LogIndex), DecodeErr
 
 fn read_ask(r: &mut Reader<'_>) -> Result<(Term, AskId), DecodeError> {
     Ok((Term(r.u64()?), AskId { boot: r.u64()?, count: r.u64()? }))
-}
-
-fn read_bool(r: &mut Reader<'_>) -> Result<bool, DecodeError> {
-    match r.u8()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        other => Err(DecodeError::Unknown { what: "boolean", value: u64::from(other) }),
-    }
 }
 
 fn decode_append(shard: ShardId, bytes: &Bytes, mut r: Reader<'_>) -> Result<Append, PeerCodecError> {

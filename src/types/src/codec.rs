@@ -45,6 +45,11 @@ impl Writer<'_> {
         self.0.push(v);
     }
 
+    /// One byte, 0 or 1.
+    pub fn bool(&mut self, v: bool) {
+        self.u8(u8::from(v));
+    }
+
     /// Two bytes.
     pub fn u16(&mut self, v: u16) {
         self.0.extend_from_slice(&v.to_le_bytes());
@@ -122,6 +127,18 @@ impl<'a> Reader<'a> {
     /// See [`Reader::take`].
     pub fn u8(&mut self) -> Result<u8, DecodeError> {
         Ok(self.array::<1>()?[0])
+    }
+
+    /// One byte, 0 or 1; `what` is named when it is another.
+    ///
+    /// # Errors
+    /// [`DecodeError::Unknown`]; see [`Reader::take`].
+    pub fn bool(&mut self, what: &'static str) -> Result<bool, DecodeError> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(DecodeError::Unknown { what, value: other.into() }),
+        }
     }
 
     /// Two bytes.

@@ -6,10 +6,10 @@ use core::fmt;
 
 use bytes::Bytes;
 
+use crate::cause::{Cause, TransitionKind};
 use crate::codec::{DecodeError, Reader, Writer};
 use crate::ids::{Epoch, LogIndex, SessionId};
 use crate::name::{Key, Name};
-use crate::reply::{Cause, TransitionKind};
 use crate::watch::Selector;
 
 const HELD: u8 = 1;
@@ -158,7 +158,7 @@ impl Event {
             Happened::Held { epoch, barrier, ending } => {
                 w.u64(epoch.0);
                 w.u64(barrier.0);
-                w.u8(u8::from(ending));
+                w.bool(ending);
             }
             Happened::Granted { epoch, barrier } => {
                 w.u64(epoch.0);
@@ -168,10 +168,10 @@ impl Event {
             Happened::Released { epoch, barrier, how } => {
                 w.u64(epoch.0);
                 w.u64(barrier.0);
-                put_how(w, how);
+                how.encode(w);
             }
             Happened::SessionLives { ttl_ms } | Happened::SessionOpened { ttl_ms } => w.u32(ttl_ms),
-            Happened::SessionEnded { cause } => put_cause(w, cause),
+            Happened::SessionEnded { cause } => cause.encode(w),
         }
     }
 
@@ -186,23 +186,18 @@ impl Event {
         let what = match kind {
             HELD => {
                 let (epoch, barrier) = (Epoch(r.u64()?), Epoch(r.u64()?));
-                let ending = match r.u8()? {
-                    0 => false,
-                    1 => true,
-                    other => return Err(DecodeError::Unknown { what: "ending", value: other.into() }),
-                };
-                Happened::Held { epoch, barrier, ending }
+                Happened::Held { epoch, barrier, ending: r.bool("ending")? }
             }
             FREE => Happened::Free { epoch: Epoch(r.u64()?) },
             GRANTED => Happened::Granted { epoch: Epoch(r.u64()?), barrier: Epoch(r.u64()?) },
             RELEASED => {
                 let (epoch, barrier) = (Epoch(r.u64()?), Epoch(r.u64()?));
-                Happened::Released { epoch, barrier, how: how(r)? }
+                Happened::Released { epoch, barrier, how: TransitionKind::decode(r)? }
             }
             RETIRED => Happened::Retired { epoch: Epoch(r.u64()?) },
             SESSION_LIVES => Happened::SessionLives { ttl_ms: r.u32()? },
             SESSION_OPENED => Happened::SessionOpened { ttl_ms: r.u32()? },
-            SESSION_ENDED => Happened::SessionEnded { cause: cause(r)? },
+            SESSION_ENDED => Happened::SessionEnded { cause: Cause::decode(r)? },
             other => return Err(DecodeError::Unknown { what: "event", value: other.into() }),
         };
         Ok(Event { revision, key, session, owner, what })
@@ -277,54 +272,4 @@ impl FromIterator<Event> for Events {
         }
         Events { count, bytes: bytes.into() }
     }
-}
-
-fn put_how(w: &mut Writer<'_>, how: TransitionKind) {
-    match how {
-        TransitionKind::Granted => w.u8(1),
-        TransitionKind::Released => w.u8(2),
-        TransitionKind::SessionEnded(cause) => {
-            w.u8(3);
-            put_cause(w, cause);
-        }
-        TransitionKind::Forced => w.u8(4),
-        TransitionKind::Downgraded => w.u8(5),
-    }
-}
-
-fn how(r: &mut Reader<'_>) -> Result<TransitionKind, DecodeError> {
-    Ok(match r.u8()? {
-        1 => TransitionKind::Granted,
-        2 => TransitionKind::Released,
-        3 => TransitionKind::SessionEnded(cause(r)?),
-        4 => TransitionKind::Forced,
-        5 => TransitionKind::Downgraded,
-        other => return Err(DecodeError::Unknown { what: "transition", value: other.into() }),
-    })
-}
-
-/// The numbers are those of the protocol.
-fn put_cause(w: &mut Writer<'_>, cause: Cause) {
-    let (code, number) = match cause {
-        Cause::Closed => (1, None),
-        Cause::Expired { silent_ms } => (2, Some(silent_ms)),
-        Cause::Forgotten => (3, None),
-        Cause::ReportedDead { action } => (4, Some(action.0)),
-        Cause::Evicted { action } => (5, Some(action.0)),
-    };
-    w.u8(code);
-    if let Some(number) = number {
-        w.u64(number);
-    }
-}
-
-fn cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
-    Ok(match r.u8()? {
-        1 => Cause::Closed,
-        2 => Cause::Expired { silent_ms: r.u64()? },
-        3 => Cause::Forgotten,
-        4 => Cause::ReportedDead { action: LogIndex(r.u64()?) },
-        5 => Cause::Evicted { action: LogIndex(r.u64()?) },
-        other => return Err(DecodeError::Unknown { what: "cause", value: other.into() }),
-    })
 }

@@ -6,6 +6,7 @@
 extern crate alloc;
 
 pub mod block;
+pub mod cause;
 pub mod codec;
 pub mod event;
 pub mod fence;
@@ -24,6 +25,7 @@ pub mod value;
 pub mod watch;
 
 pub use block::{Block, BlockBuilder, BlockError};
+pub use cause::{Cause, TransitionKind};
 pub use codec::{DecodeError, Reader, Writer};
 pub use event::{Event, Events, Happened};
 pub use fence::{Fence, FenceError, Floor, Refused};
@@ -39,8 +41,8 @@ pub use operator::{ActRef, OperatorAct, OperatorRow};
 pub use random::Rng;
 pub use refusal::Refusal;
 pub use reply::{
-    Cause, Class, Description, HolderInfo, LockRow, Mode, OnDeath, Outcome, Reply, SessionRow, Standing,
-    Transition, TransitionKind, ValueRow, WaiterInfo,
+    Class, Description, HolderInfo, LockRow, Mode, OnDeath, Outcome, Reply, SessionRow, Standing, Transition,
+    ValueRow, WaiterInfo,
 };
 pub use time::Time;
 pub use value::Value;

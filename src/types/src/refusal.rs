@@ -3,9 +3,10 @@
 use alloc::string::String;
 use core::fmt;
 
+use crate::cause::Cause;
 use crate::ids::{Epoch, LogIndex, NodeId, SessionId, Ticket};
 use crate::name::Name;
-use crate::reply::{Cause, Class, Outcome};
+use crate::reply::{Class, Outcome};
 
 /// Why a request was refused. Nothing was changed. [`Refusal::is_final`] says whether the same
 /// request can succeed later.

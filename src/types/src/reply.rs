@@ -3,10 +3,10 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use crate::cause::TransitionKind;
 use crate::fence::Fence;
 use crate::ids::{Epoch, LogIndex, NodeId, SessionId, ShardId, Term, Ticket};
 use crate::limits::BEHIND_MAX;
@@ -91,42 +91,6 @@ impl fmt::Display for Standing {
     }
 }
 
-/// Why a session ended. "Why did I lose my lock?" has an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cause {
-    /// Its owner closed it.
-    Closed,
-    /// The leader heard nothing for so many milliseconds.
-    Expired {
-        /// Silence as the leader measured it.
-        silent_ms: u64,
-    },
-    /// An operator reported its owner dead.
-    ReportedDead {
-        /// The revision of the action: the record under it says who and why.
-        action: LogIndex,
-    },
-    /// An operator evicted it.
-    Evicted {
-        /// The revision of the action: the record under it says who and why.
-        action: LogIndex,
-    },
-    /// The id is not, or no longer, remembered.
-    Forgotten,
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Cause::Closed => f.write_str("closed"),
-            Cause::Expired { silent_ms } => write!(f, "expired after {silent_ms} ms of silence"),
-            Cause::ReportedDead { action } => write!(f, "reported dead by an operator (action {action})"),
-            Cause::Evicted { action } => write!(f, "evicted by an operator (action {action})"),
-            Cause::Forgotten => f.write_str("not or no longer remembered"),
-        }
-    }
-}
-
 /// How a ticket was finished: one byte in the session's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
@@ -198,21 +162,6 @@ pub struct WaiterInfo {
     pub waited_ms: u64,
 }
 
-/// What happened to a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TransitionKind {
-    /// It was granted.
-    Granted,
-    /// The holder released it.
-    Released,
-    /// The holder's session ended, with this cause.
-    SessionEnded(Cause),
-    /// An operator took it from the holder; the action has this transition's revision.
-    Forced,
-    /// The holder turned its exclusive grant into a shared one, which is the next grant.
-    Downgraded,
-}
-
 /// One of the last transitions of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
@@ -277,7 +226,7 @@ pub struct ValueRow {
     /// The key.
     pub key: Key,
     /// At most [`crate::limits::VALUE_BYTES_MAX`] bytes.
-    pub value: Arc<[u8]>,
+    pub value: Value,
     /// Whose it is.
     pub session: SessionId,
     /// The owner tag of that session.

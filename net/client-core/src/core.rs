@@ -2,12 +2,8 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::{String, ToString};
-use alloc::vec::Vec;
 use palisade_types::{Refusal, Reply, RequestId, Rng, SessionId, Ticket, Time};
-use palisade_wire::{
-    ClientHello, Frame, Frames, Group, HelloRefused, Kind, ProtocolError, Push, Request, ServerHello,
-    VERSION_MAX, VERSION_MIN, decode_reply,
-};
+use palisade_wire::{Frame, Frames, Push, Request, ServerHello};
 
 use crate::api::{
     Action, CallId, ClaimId, Event, Input, LinkError, LinkId, LostReason, SessionHandle, WriteId,
@@ -15,6 +11,7 @@ use crate::api::{
 use crate::call::Call;
 use crate::claim::Claim;
 use crate::config::{CoreConfig, NoEndpoints};
+use crate::greeting::Incoming;
 use crate::net::{Net, Pending, Stage, Up, What};
 use crate::session::Session;
 use crate::timers::{Item, Timers};
@@ -73,9 +70,9 @@ impl Core {
         self.run_timers(now);
         match input {
             Input::Tick => self.check_link(now),
-            Input::Connected { link } => self.connected(now, link),
+            Input::Connected { link } => self.net.connected(now, link),
             Input::Disconnected { link } => {
-                if self.is_current(link) {
+                if self.net.is_current(link) {
                     self.drop_link(now, LinkError::Closed);
                 }
             }
@@ -122,10 +119,6 @@ impl Core {
 
     fn wants_link(&self) -> bool {
         !self.is_idle()
-    }
-
-    fn is_current(&self, link: LinkId) -> bool {
-        self.net.link.as_ref().is_some_and(|l| l.id == link)
     }
 
     /// Lets every deadline that has passed act.
@@ -182,23 +175,6 @@ impl Core {
         Some(link.endpoint)
     }
 
-    fn connected(&mut self, now: Time, link: LinkId) {
-        let cluster = self.net.cluster;
-        let Some(link) = self.net.link.as_mut().filter(|l| l.id == link) else { return };
-        if !matches!(link.stage, Stage::Dialing) {
-            return;
-        }
-        let hello = ClientHello {
-            version_min: VERSION_MIN,
-            version_max: VERSION_MAX,
-            cluster,
-            credentials: Vec::new(),
-        };
-        hello.encode(&mut link.out);
-        link.stage = Stage::Greeting;
-        link.heard = now;
-    }
-
     fn received(&mut self, now: Time, id: LinkId, bytes: &[u8]) {
         let Some(link) = self.net.link.as_mut().filter(|l| l.id == id) else { return };
         link.heard = now;
@@ -219,7 +195,7 @@ impl Core {
             if let Err(error) = result {
                 self.drop_link(now, error);
             }
-            if !self.is_current(id) {
+            if !self.net.is_current(id) {
                 return;
             }
         }
@@ -230,43 +206,19 @@ impl Core {
     }
 
     fn frame(&mut self, now: Time, frame: &Frame<'_>) -> Result<(), LinkError> {
-        let bad = |error: palisade_wire::MessageError| LinkError::Protocol(error.to_string());
-        match (frame.kind, frame.kind.group()) {
-            (Kind::ServerHello, _) => self.greeted(&ServerHello::decode(frame).map_err(bad)?),
-            (Kind::HelloRefused, _) => {
-                let refused = HelloRefused::decode(frame).map_err(bad)?;
-                Err(LinkError::Refused { reason: refused.reason, text: refused.text })
-            }
-            (Kind::ProtocolError, _) => {
-                Err(LinkError::Protocol(ProtocolError::decode(frame).map_err(bad)?.text))
-            }
-            (_, Group::Reply) => self.reply(now, frame.id, decode_reply(frame).map_err(bad)?),
-            (_, Group::Push) => {
-                self.push(now, Push::decode(frame).map_err(bad)?);
+        match Incoming::of(frame)? {
+            Incoming::Hello(hello) => self.greeted(&hello),
+            Incoming::Reply(id, reply) => self.reply(now, id, reply),
+            Incoming::Push(push) => {
+                self.push(now, push);
                 Ok(())
             }
-            _ => Err(bad(palisade_wire::MessageError::Unexpected { found: frame.kind })),
         }
     }
 
     fn greeted(&mut self, hello: &ServerHello) -> Result<(), LinkError> {
-        let greeting = self.net.link.as_ref().is_some_and(|l| matches!(l.stage, Stage::Greeting));
-        if !greeting || !(VERSION_MIN..=VERSION_MAX).contains(&hello.version) {
-            return Err(LinkError::Protocol("a greeting that fits nothing".to_string()));
-        }
-        if self.net.cluster.is_some_and(|cluster| cluster != hello.cluster) {
-            return Err(LinkError::OtherCluster);
-        }
-        self.net.learn(hello);
-        self.calls.values_mut().for_each(|call| call.stays = true);
-        let Some(link) = self.net.link.as_mut() else { return Ok(()) };
-        let up = Up {
-            node: hello.node,
-            leader: hello.leader,
-            inflight_max: (hello.inflight_max as usize).max(1),
-            pending: BTreeMap::new(),
-        };
-        link.stage = Stage::Up(up);
+        self.net.greeted(hello)?;
+        let Some(link) = &self.net.link else { return Ok(()) };
         let endpoint = link.endpoint.clone();
         self.event(Event::LinkUp { endpoint, node: hello.node, leader: hello.leader });
         self.everybody_wants();

@@ -28,6 +28,7 @@ mod claim;
 mod config;
 mod core;
 mod downgrade;
+mod greeting;
 mod net;
 mod session;
 mod timers;

@@ -13,14 +13,12 @@ use palisade_types::{
     ClusterIdentity, Cursor, Event, Events, LogIndex, NodeId, Refusal, Reply, RequestId, Rng, Selector,
     ShardId, Time,
 };
-use palisade_wire::{
-    ClientHello, Frame, Frames, Group, HelloRefused, Kind, ProtocolError, Push, RefusedReason, Request,
-    ServerHello, VERSION_MAX, VERSION_MIN, WatchEnd, decode_reply,
-};
+use palisade_wire::{Frame, Frames, Push, RefusedReason, Request, WatchEnd};
 
 use crate::api::{Input, LinkError, LinkId};
 use crate::config::{CoreConfig, NoEndpoints};
-use crate::net::{Net, Stage, Up};
+use crate::greeting::Incoming;
+use crate::net::{Net, Stage};
 
 /// A node that says nothing of a watch for so long is left: it marks progress every 5 s.
 const SILENCE: Duration = Duration::from_secs(12);
@@ -222,9 +220,9 @@ impl Watch {
         }
         match input {
             Input::Tick => {}
-            Input::Connected { link } => self.connected(now, link),
+            Input::Connected { link } => self.net.connected(now, link),
             Input::Disconnected { link } => {
-                if self.is_current(link) {
+                if self.net.is_current(link) {
                     self.leave(now, LinkError::Closed);
                 }
             }
@@ -268,10 +266,6 @@ impl Watch {
         }
     }
 
-    fn is_current(&self, link: LinkId) -> bool {
-        self.net.link.as_ref().is_some_and(|l| l.id == link)
-    }
-
     fn check_link(&mut self, now: Time) {
         if self.net.link.is_some() && now >= self.patience() {
             let error =
@@ -310,18 +304,6 @@ impl Watch {
         self.actions.push_back(WatchAction::Failed(error));
     }
 
-    fn connected(&mut self, now: Time, link: LinkId) {
-        let cluster = self.net.cluster;
-        let Some(link) = self.net.link.as_mut().filter(|l| l.id == link) else { return };
-        if !matches!(link.stage, Stage::Dialing) {
-            return;
-        }
-        let (version_min, version_max) = (VERSION_MIN, VERSION_MAX);
-        ClientHello { version_min, version_max, cluster, credentials: Vec::new() }.encode(&mut link.out);
-        link.stage = Stage::Greeting;
-        link.heard = now;
-    }
-
     fn received(&mut self, now: Time, id: LinkId, bytes: &[u8]) {
         let Some(link) = self.net.link.as_mut().filter(|l| l.id == id) else { return };
         let mut held = ::core::mem::take(&mut link.rest);
@@ -336,7 +318,7 @@ impl Watch {
             if let Err(error) = result {
                 self.leave(now, error);
             }
-            if self.is_over || !self.is_current(id) {
+            if self.is_over || !self.net.is_current(id) {
                 return;
             }
         }
@@ -348,42 +330,17 @@ impl Watch {
     }
 
     fn frame(&mut self, now: Time, frame: &Frame<'_>) -> Result<(), LinkError> {
-        let bad = |error: palisade_wire::MessageError| LinkError::Protocol(error.to_string());
-        match (frame.kind, frame.kind.group()) {
-            (Kind::ServerHello, _) => self.greeted(now, &ServerHello::decode(frame).map_err(bad)?),
-            (Kind::HelloRefused, _) => {
-                let HelloRefused { reason, text } = HelloRefused::decode(frame).map_err(bad)?;
-                if reason == RefusedReason::Cluster {
-                    self.stranger();
-                }
-                Err(LinkError::Refused { reason, text })
-            }
-            (Kind::ProtocolError, _) => {
-                Err(LinkError::Protocol(ProtocolError::decode(frame).map_err(bad)?.text))
-            }
-            (_, Group::Reply) => self.reply(now, frame.id, decode_reply(frame).map_err(bad)?),
-            (_, Group::Push) => self.push(now, Push::decode(frame).map_err(bad)?),
-            _ => Err(bad(palisade_wire::MessageError::Unexpected { found: frame.kind })),
-        }
-    }
-
-    fn greeted(&mut self, now: Time, hello: &ServerHello) -> Result<(), LinkError> {
-        let greeting = self.net.link.as_ref().is_some_and(|l| matches!(l.stage, Stage::Greeting));
-        if !greeting || !(VERSION_MIN..=VERSION_MAX).contains(&hello.version) {
-            return Err(LinkError::Protocol("a greeting that fits nothing".to_string()));
-        }
-        if self.net.cluster.is_some_and(|cluster| cluster != hello.cluster) {
+        let done = match Incoming::of(frame) {
+            Ok(Incoming::Hello(hello)) => self.net.greeted(&hello).map(|()| self.ask(now)),
+            Ok(Incoming::Reply(id, reply)) => self.reply(now, id, reply),
+            Ok(Incoming::Push(push)) => self.push(now, push),
+            Err(error) => Err(error),
+        };
+        if let Err(LinkError::OtherCluster | LinkError::Refused { reason: RefusedReason::Cluster, .. }) = done
+        {
             self.stranger();
-            return Err(LinkError::OtherCluster);
         }
-        self.net.learn(hello);
-        if let Some(link) = self.net.link.as_mut() {
-            let pending = alloc::collections::BTreeMap::new();
-            let inflight_max = (hello.inflight_max as usize).max(1);
-            link.stage = Stage::Up(Up { node: hello.node, leader: hello.leader, inflight_max, pending });
-        }
-        self.ask(now);
-        Ok(())
+        done
     }
 
     /// The server belongs to another cluster. When all do, ours is gone.

@@ -162,10 +162,48 @@ pub(crate) struct ServeArgs {
     pub(crate) dir: PathBuf,
 }
 
-/// The letters are those of flock(1).
+/// The session that keeps what a command is given.
+#[derive(Args, Debug)]
+pub(crate) struct SessionArgs {
+    /// The session's time to live: 500ms to 1h. So long, and a little more, a killed process leaves behind what it had.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    pub(crate) ttl: Duration,
+    /// Who we are, for others to read [default: HOST:PID].
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) owner: Option<String>,
+    /// After a loss the command gets SIGTERM, and SIGKILL so much later, or sooner where the lease ends sooner.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    pub(crate) kill_after: Duration,
+}
+
+/// What to do while somebody else has it. The letters are those of flock(1).
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("waiting").args(["no_wait", "wait"]))]
+pub(crate) struct WaitArgs {
+    /// Do not wait: fail at once when somebody else has it.
+    #[arg(short = 'n', long = "no-wait", visible_alias = "nonblock")]
+    pub(crate) no_wait: bool,
+    /// Wait at most so long (seconds, or with a unit as in 500ms).
+    #[arg(short = 'w', long = "wait", value_name = "SECS", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
+    /// The exit status when somebody else kept it.
+    #[arg(short = 'E', long = "conflict-exit-code", value_name = "CODE", default_value_t = 1)]
+    pub(crate) conflict_code: u8,
+}
+
+impl WaitArgs {
+    /// How long to wait; none: for as long as it takes.
+    pub(crate) fn time(&self) -> Option<Duration> {
+        if self.no_wait { Some(Duration::ZERO) } else { self.wait }
+    }
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct LockArgs {
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+    #[command(flatten)]
+    pub(crate) session: SessionArgs,
     /// An exclusive lock: the default.
     #[arg(short = 'x', short_alias = 'e', long)]
     pub(crate) exclusive: bool,
@@ -175,24 +213,6 @@ pub(crate) struct LockArgs {
     /// Should we fall silent, keep the key closed until our death is reported or the grant is released by force.
     #[arg(long)]
     pub(crate) quarantine: bool,
-    /// Do not wait: fail at once when somebody holds the key.
-    #[arg(short = 'n', long = "no-wait", visible_alias = "nonblock")]
-    pub(crate) no_wait: bool,
-    /// Wait at most so long (seconds, or with a unit as in 500ms).
-    #[arg(short = 'w', long = "wait", value_name = "SECS", value_parser = duration)]
-    pub(crate) wait: Option<Duration>,
-    /// The exit status when the lock was not acquired.
-    #[arg(short = 'E', long = "conflict-exit-code", value_name = "CODE", default_value_t = 1)]
-    pub(crate) conflict_code: u8,
-    /// The session's time to live: 500ms to 1h.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
-    pub(crate) ttl: Duration,
-    /// Who we are, for others to read [default: HOST:PID].
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) owner: Option<String>,
-    /// After a lost lock, SIGKILL follows SIGTERM by so much, or sooner where the lease ends sooner.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
-    pub(crate) kill_after: Duration,
     /// The resource this lock protects: show it PALISADE_FENCE with every write.
     #[arg(long, value_name = "NAME", conflicts_with = "advisory")]
     pub(crate) resource: Option<String>,
@@ -211,27 +231,13 @@ pub(crate) struct LockArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ElectArgs {
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+    #[command(flatten)]
+    pub(crate) session: SessionArgs,
     /// What observers are shown while we lead: at most 16 KiB.
     #[arg(long, value_name = "TEXT")]
     pub(crate) value: OsString,
-    /// Do not wait: fail at once when somebody leads.
-    #[arg(short = 'n', long = "no-wait", visible_alias = "nonblock")]
-    pub(crate) no_wait: bool,
-    /// Wait at most so long (seconds, or with a unit as in 500ms).
-    #[arg(short = 'w', long = "wait", value_name = "SECS", value_parser = duration)]
-    pub(crate) wait: Option<Duration>,
-    /// The exit status when we do not lead.
-    #[arg(short = 'E', long = "conflict-exit-code", value_name = "CODE", default_value_t = 1)]
-    pub(crate) conflict_code: u8,
-    /// The session's time to live: 500ms to 1h. So long, and a little more, a killed leader is followed by nobody.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
-    pub(crate) ttl: Duration,
-    /// Who we are, for others to read [default: HOST:PID].
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) owner: Option<String>,
-    /// When the leadership is lost the command gets SIGTERM, and SIGKILL so much later, or sooner where the lease ends sooner.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
-    pub(crate) kill_after: Duration,
     /// The election.
     pub(crate) name: String,
     /// A command to run while we lead, with its arguments; without one, until signalled.
@@ -241,15 +247,8 @@ pub(crate) struct ElectArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct PutArgs {
-    /// The session's time to live: 500ms to 1h. So long the key outlives a killed process, and a little more.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
-    pub(crate) ttl: Duration,
-    /// Who we are, for others to read [default: HOST:PID].
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) owner: Option<String>,
-    /// When the session is lost the command gets SIGTERM, and SIGKILL so much later.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
-    pub(crate) kill_after: Duration,
+    #[command(flatten)]
+    pub(crate) session: SessionArgs,
     /// The key.
     pub(crate) key: String,
     /// The value: at most 16 KiB.
@@ -509,9 +508,12 @@ mod tests {
     #[test]
     fn lock_follows_the_letters_of_flock() {
         let l = lock(&["-xn", "-E", "7", "--advisory", "demo", "--", "sh", "-c", "exit 3"]).unwrap();
-        assert!(l.exclusive && l.no_wait && l.advisory);
-        assert_eq!((l.conflict_code, l.key.as_str(), l.command.len()), (7, "demo", 3));
-        assert_eq!(lock(&["-w", "2.5", "k", "--", "true"]).unwrap().wait, Some(Duration::from_millis(2500)));
+        assert!(l.exclusive && l.wait.no_wait && l.advisory);
+        assert_eq!((l.wait.conflict_code, l.key.as_str(), l.command.len()), (7, "demo", 3));
+        assert_eq!(
+            lock(&["-w", "2.5", "k", "--", "true"]).unwrap().wait.wait,
+            Some(Duration::from_millis(2500))
+        );
         assert!(
             lock(&["-n", "-w", "1", "k", "--", "true"]).is_err(),
             "no wait and a wait exclude each other"
@@ -520,5 +522,7 @@ mod tests {
         let shared = lock(&["-s", "--quarantine", "--advisory", "k", "--", "true"]).unwrap();
         assert!(shared.shared && shared.quarantine && !shared.exclusive);
         assert!(lock(&["-s", "-x", "k", "--", "true"]).is_err(), "one or the other");
+        let elect = ["palisade", "elect", "--value", "v", "-n", "-w", "1", "e"];
+        assert!(Cli::try_parse_from(elect).is_err(), "as for a lock");
     }
 }

@@ -1,71 +1,19 @@
 //! `palisade lock`: holds a lock while a command runs, and ends the command if the lock is lost.
 
-use std::ffi::OsString;
-use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use palisade::clock;
-use palisade_client::{AcquireError, CallError, Client, Guard, HolderInfo, LostReason, Queued, Session};
-use palisade_types::limits::{TTL_MAX, TTL_MIN};
-use palisade_types::{Time, name};
-use rustix::process::Signal;
-use serde_json::json;
+use palisade_client::{AcquireError, CallError, Guard, LostReason, Session};
 
-use super::advice;
 use super::args::{Global, LockArgs};
-use super::child::{Change, Job};
-use super::connect;
 use super::exit::{self, Failure};
-use super::output::holder_text;
-use super::signals::{Caught, SignalNumber, Signals};
-
-/// How long release and close may take at the end; what they do not reach ends with the session.
-const GOODBYE: Duration = Duration::from_secs(5);
-/// How often the group is looked at while it is being ended.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// How long the kernel may take to end a killed group before we report anyway.
-const AFTER_KILL: Duration = Duration::from_secs(2);
+use super::keep::{Granted, Kept, LastHolder, Wanted, check_name, get_and_keep};
 
 /// Acquires, runs, releases.
 pub(crate) async fn run(global: &Global, args: LockArgs) -> Result<u8, Failure> {
     check(&args)?;
-    let mut signals = Signals::listen()?;
-    let client = connect::client(global)?;
-    let owner = args.owner.clone().unwrap_or_else(default_owner);
-    let began = clock::now();
-
-    let opening = client.session().ttl(args.ttl).owner(owner).open();
-    let session = match unless_ended(opening, &mut signals).await? {
-        Ok(opened) => opened.map_err(|e| connect::failure(&e))?,
-        Err(code) => return Ok(code),
-    };
-    let queued = LastHolder::default();
-    let acquiring = acquire(&session, &args, global.timeout, began, &queued);
-    let acquired = unless_ended(acquiring, &mut signals).await?;
-    let end = match acquired {
-        Err(code) => Ok(code),
-        Ok(Err(NotHeld::Conflict(why))) => {
-            let holder = who_holds(global, &client, &args.key, &why, &queued).await;
-            Err(Failure::new(args.conflict_code, format!("{}: {why}{holder}", args.key)))
-        }
-        // Out of reach: nobody would confirm the close either. The session expires.
-        Ok(Err(NotHeld::Failed(failure))) if failure.code == exit::UNAVAILABLE => return Err(failure),
-        Ok(Err(NotHeld::Failed(failure))) => Err(failure),
-        Ok(Ok(guard)) => {
-            let end = match args.hold {
-                true => hold(&guard, &grant_json(&guard), &mut signals).await,
-                false => {
-                    let job = (&args.command[..], &environment(&guard)[..], args.kill_after);
-                    run_command(&guard, job, &mut signals).await
-                }
-            };
-            farewell(global, "release the lock", guard.release()).await;
-            end
-        }
-    };
-    farewell(global, "close the session", session.close()).await;
-    end
+    let (key, session, wait, command) = (&*args.key, &args.session, &args.wait, &*args.command);
+    let get = async |session: &Session, queued| acquire(session, &args, queued).await;
+    get_and_keep(global, Wanted { key, session, wait, command }, get).await
 }
 
 /// What clap cannot check.
@@ -78,27 +26,8 @@ fn check(args: &LockArgs) -> Result<(), Failure> {
     if args.hold != args.command.is_empty() {
         return Err(Failure::usage("give a command after --, or --hold to run none"));
     }
-    let names =
-        [("KEY", Some(&args.key)), ("--resource", args.resource.as_ref()), ("--owner", args.owner.as_ref())];
-    for (what, text) in names {
-        text.map_or(Ok(()), |t| name::check(t)).map_err(|e| Failure::usage(format!("{what}: {e}")))?;
-    }
-    if !(TTL_MIN..=TTL_MAX).contains(&args.ttl) {
-        return Err(Failure::usage("--ttl: a session lives for 500ms to 1h"));
-    }
-    Ok(())
-}
-
-/// What is kept while a command runs: a lock, or an ephemeral key.
-pub(super) trait Kept {
-    /// Completes when it is lost.
-    async fn lost(&self) -> LostReason;
-    /// Whether it may be relied upon at this moment.
-    fn is_valid(&self) -> bool;
-    /// How long nobody else can have it, however long we are silent.
-    fn grace(&self) -> Duration;
-    /// Says that it is lost.
-    fn failure(&self, reason: LostReason) -> Failure;
+    args.resource.as_deref().map_or(Ok(()), |resource| check_name("--resource", resource))?;
+    args.session.check("KEY", &args.key)
 }
 
 impl Kept for Guard {
@@ -119,91 +48,21 @@ impl Kept for Guard {
     }
 }
 
-pub(super) fn default_owner() -> String {
-    format!("{}:{}", connect::host(), std::process::id())
-}
+impl Granted for Guard {
+    const GIVE_UP: &str = "release the lock";
 
-/// Awaits something, unless a signal ends us first: then the exit status. Dropping what was awaited
-/// takes it back.
-pub(super) async fn unless_ended<T>(
-    work: impl Future<Output = T>,
-    signals: &mut Signals,
-) -> Result<Result<T, u8>, Failure> {
-    let mut work = std::pin::pin!(work);
-    loop {
-        tokio::select! {
-            done = &mut work => return Ok(Ok(done)),
-            caught = signals.next() => match caught {
-                Caught::Stop => stop_here(),
-                Caught::Child | Caught::Continue | Caught::Other(SignalNumber::WINDOW) => (),
-                Caught::Other(n) => return Ok(Err(exit::of_signal(n.0))),
-            },
-        }
+    fn guard(&self) -> &Guard {
+        self
+    }
+
+    async fn give_up(self) -> Result<(), CallError> {
+        self.release().await
     }
 }
 
-/// Ctrl-Z before there is a command: stop, as without a handler.
-fn stop_here() {
-    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
-}
-
-/// Why the lock is not held.
-pub(super) enum NotHeld {
-    /// Somebody else holds it: the status of `-E`.
-    Conflict(AcquireError),
-    Failed(Failure),
-}
-
-/// Who was last said to hold the key that we stand in the queue for.
-#[derive(Clone, Default)]
-pub(super) struct LastHolder(Arc<Mutex<Option<HolderInfo>>>);
-
-impl LastHolder {
-    pub(super) fn note(&self, queued: Queued) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(queued.holder);
-    }
-
-    fn get(&self) -> Option<HolderInfo> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// Who has what we did not get, where the refusal does not say: asked for within a bounded time, or else
-/// as it was when we joined the queue.
-pub(super) async fn who_holds(
-    global: &Global,
-    client: &Client,
-    key: &str,
-    why: &AcquireError,
-    queued: &LastHolder,
-) -> String {
-    if !matches!(why, AcquireError::TimedOut | AcquireError::Held { holder: None, .. }) {
-        return String::new();
-    }
-    let asked = tokio::time::timeout(GOODBYE.min(global.timeout), client.describe(key)).await;
-    if let Ok(Ok(answer)) = asked
-        && let Some(holder) = answer.value.holders.first()
-    {
-        return format!("; held by {}", holder_text(holder));
-    }
-    match queued.get() {
-        Some(holder) => format!("; it was held by {} when the wait began", holder_text(&holder)),
-        None => String::new(),
-    }
-}
-
-/// Acquires. The first answer must come within `usable` of the beginning; a wait in the queue is as
-/// long as was asked.
-async fn acquire(
-    session: &Session,
-    args: &LockArgs,
-    usable: Duration,
-    began: Time,
-    queued: &LastHolder,
-) -> Result<Guard, NotHeld> {
-    let note = queued.clone();
-    let on_queued = move |now| note.note(now);
-    let wait = if args.no_wait { Some(Duration::ZERO) } else { args.wait };
+/// Acquires; a wait in the queue is as long as was asked.
+async fn acquire(session: &Session, args: &LockArgs, queued: LastHolder) -> Result<Guard, AcquireError> {
+    let on_queued = move |now| queued.note(now);
     // Two types by design: what is given to one must be given to the other.
     macro_rules! asked {
         ($request:expr) => {{
@@ -214,155 +73,14 @@ async fn acquire(
             if args.quarantine {
                 request = request.quarantine();
             }
-            match wait {
+            match args.wait.time() {
                 Some(time) => request.wait(time).acquire().await,
                 None => request.acquire().await,
             }
         }};
     }
-    let acquiring = async {
-        match &args.resource {
-            Some(resource) => asked!(session.fenced(&args.key, resource)),
-            None => asked!(session.advisory(&args.key)),
-        }
-    };
-    patient(acquiring, usable, began, queued).await
-}
-
-/// Awaits an acquire or a campaign: its first answer must come within `usable` of the beginning.
-pub(super) async fn patient<T>(
-    acquiring: impl Future<Output = Result<T, AcquireError>>,
-    usable: Duration,
-    began: Time,
-    queued: &LastHolder,
-) -> Result<T, NotHeld> {
-    let mut acquiring = std::pin::pin!(acquiring);
-    let end =
-        match tokio::time::timeout(usable.saturating_sub(clock::now().since(began)), &mut acquiring).await {
-            Ok(end) => end,
-            Err(_) if queued.get().is_some() => acquiring.await,
-            Err(_) => {
-                let seconds = usable.as_secs_f64();
-                let message = format!("no usable cluster within {seconds} s; {}", advice::NO_CLUSTER);
-                return Err(NotHeld::Failed(Failure::new(exit::UNAVAILABLE, message)));
-            }
-        };
-    end.map_err(|e| match e {
-        AcquireError::Call(e) => NotHeld::Failed(connect::failure(&e)),
-        conflict => NotHeld::Conflict(conflict),
-    })
-}
-
-/// Releases or closes within a bounded time; trouble is worth a line and no status.
-pub(super) async fn farewell(global: &Global, what: &str, work: impl Future<Output = Result<(), CallError>>) {
-    match tokio::time::timeout(GOODBYE.min(global.timeout), work).await {
-        Ok(Ok(()) | Err(CallError::SessionLost(_))) => (),
-        Ok(Err(e)) => eprintln!("palisade: could not {what}: {e}; it ends with the session"),
-        Err(_) => eprintln!("palisade: could not {what} in time; it ends with the session"),
-    }
-}
-
-/// What `--hold` says.
-pub(super) fn grant_json(guard: &Guard) -> String {
-    let fence = guard.fence();
-    let line = json!({
-        "key": fence.key().as_str(),
-        "class": guard.class().to_string(),
-        "mode": guard.mode().to_string(),
-        "epoch": fence.epoch().0,
-        "barrier": fence.barrier().0,
-        "fence": fence.to_string(),
-        "session": guard.session().to_string(),
-    });
-    line.to_string()
-}
-
-/// Says what is kept and waits for a signal.
-pub(super) async fn hold(kept: &impl Kept, line: &str, signals: &mut Signals) -> Result<u8, Failure> {
-    let mut out = std::io::stdout();
-    writeln!(out, "{line}")
-        .and_then(|()| out.flush())
-        .map_err(|e| Failure::new(exit::OS, format!("cannot write to stdout: {e}")))?;
-    loop {
-        tokio::select! {
-            biased;
-            reason = kept.lost() => return Err(kept.failure(reason)),
-            caught = signals.next() => match caught {
-                Caught::Stop => stop_here(),
-                Caught::Child | Caught::Continue | Caught::Other(SignalNumber::WINDOW) => (),
-                Caught::Other(_) => return Ok(0),
-            },
-        }
-    }
-}
-
-/// What a command under a lock finds in its environment.
-pub(super) fn environment(guard: &Guard) -> [(&'static str, String); 5] {
-    let fence = guard.fence();
-    [
-        ("PALISADE_KEY", fence.key().to_string()),
-        ("PALISADE_EPOCH", fence.epoch().to_string()),
-        ("PALISADE_BARRIER", fence.barrier().to_string()),
-        ("PALISADE_FENCE", fence.to_string()),
-        ("PALISADE_SESSION", guard.session().to_string()),
-    ]
-}
-
-/// Runs a command to its end, or to the loss of what is kept. `job`: its words, its environment, and how
-/// long after SIGTERM a SIGKILL follows.
-pub(super) async fn run_command(
-    kept: &impl Kept,
-    job: (&[OsString], &[(&str, String)], Duration),
-    signals: &mut Signals,
-) -> Result<u8, Failure> {
-    let (words, environment, kill_after) = job;
-    if !kept.is_valid() {
-        // We were stopped right after the grant: the command must not even start.
-        return Err(kept.failure(LostReason::DeadlinePassed));
-    }
-    let mut job = Job::spawn(words, environment)?;
-    loop {
-        tokio::select! {
-            biased;
-            reason = kept.lost() => {
-                end_group(kept, &mut job, kill_after).await;
-                return Err(kept.failure(reason));
-            }
-            caught = signals.next() => match caught {
-                Caught::Child => match job.change() {
-                    // The lease may have run out while we were stopped and the command ended: the
-                    // clock knows before the client's task does.
-                    Some(Change::Ended(_)) if !kept.is_valid() => {
-                        end_group(kept, &mut job, kill_after).await;
-                        return Err(kept.failure(LostReason::DeadlinePassed));
-                    }
-                    Some(Change::Ended(code)) => return Ok(code),
-                    Some(Change::Stopped) => job.stop_with_it(),
-                    None => (),
-                },
-                Caught::Stop => job.signal(Signal::TSTP),
-                Caught::Continue => job.signal(Signal::CONT),
-                Caught::Other(n) => if let Some(signal) = Signal::from_named_raw(n.0) { job.signal(signal) },
-            },
-        }
-    }
-}
-
-/// Ends the whole group: SIGTERM, then SIGKILL after `kill_after`, and in any case while a quarter of
-/// the time is left in which nobody else can be granted the lock. No time is left once the cluster
-/// has ended the session, or when we were stopped past the end of the lease.
-async fn end_group(kept: &impl Kept, job: &mut Job, kill_after: Duration) {
-    let reserve = kept.grace() / 4;
-    job.signal(Signal::TERM);
-    // A stopped process acts on SIGTERM only once it goes on.
-    job.signal(Signal::CONT);
-    let began = clock::now();
-    while job.group_runs() && clock::now().since(began) < kill_after && kept.grace() > reserve {
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
-    job.signal(Signal::KILL);
-    let killed = clock::now();
-    while job.group_runs() && clock::now().since(killed) < AFTER_KILL {
-        tokio::time::sleep(LOOK_AGAIN).await;
+    match &args.resource {
+        Some(resource) => asked!(session.fenced(&args.key, resource)),
+        None => asked!(session.advisory(&args.key)),
     }
 }

@@ -9,6 +9,7 @@ mod dev_dir;
 mod doctor;
 mod elect;
 mod exit;
+mod keep;
 mod lock;
 mod node;
 mod operator;

@@ -4,14 +4,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use palisade_client::{LostReason, Session};
-use palisade_types::limits::{TTL_MAX, TTL_MIN, VALUE_BYTES_MAX};
-use palisade_types::name;
+use palisade_types::limits::VALUE_BYTES_MAX;
 use serde_json::json;
 
 use super::args::{Global, PutArgs};
 use super::connect;
 use super::exit::{self, Failure};
-use super::lock::{Kept, default_owner, farewell, hold, run_command, unless_ended};
+use super::keep::{Kept, farewell, hold, run_command, unless_ended};
 use super::signals::Signals;
 
 /// A key that was put, with the session it lives with.
@@ -41,13 +40,15 @@ impl Kept for Present {
 
 /// Puts, runs or waits, and takes the key away by closing its session.
 pub(crate) async fn run(global: &Global, args: PutArgs) -> Result<u8, Failure> {
-    check(&args)?;
+    args.session.check("KEY", &args.key)?;
+    if args.value.len() > VALUE_BYTES_MAX {
+        return Err(Failure::usage(format!("VALUE: at most {VALUE_BYTES_MAX} bytes")));
+    }
     let mut signals = Signals::listen()?;
     let client = connect::client(global)?;
-    let owner = args.owner.clone().unwrap_or_else(default_owner);
     let value = args.value.as_bytes();
     let putting = async {
-        let session = client.session().ttl(args.ttl).owner(owner).open().await?;
+        let session = client.session().ttl(args.session.ttl).owner(args.session.owner()).open().await?;
         match session.put(&args.key, value).await {
             Ok(()) => Ok((session, Ok(()))),
             Err(error) => Ok((session, Err(error))),
@@ -66,20 +67,6 @@ pub(crate) async fn run(global: &Global, args: PutArgs) -> Result<u8, Failure> {
     end
 }
 
-/// What clap cannot check.
-fn check(args: &PutArgs) -> Result<(), Failure> {
-    for (what, text) in [("KEY", Some(&args.key)), ("--owner", args.owner.as_ref())] {
-        text.map_or(Ok(()), |t| name::check(t)).map_err(|e| Failure::usage(format!("{what}: {e}")))?;
-    }
-    if args.value.len() > VALUE_BYTES_MAX {
-        return Err(Failure::usage(format!("VALUE: at most {VALUE_BYTES_MAX} bytes")));
-    }
-    if !(TTL_MIN..=TTL_MAX).contains(&args.ttl) {
-        return Err(Failure::usage("--ttl: a session lives for 500ms to 1h"));
-    }
-    Ok(())
-}
-
 async fn keep(
     global: &Global,
     present: &Present,
@@ -95,5 +82,5 @@ async fn keep(
         return hold(present, &line, signals).await;
     }
     let environment = [("PALISADE_KEY", present.key.clone()), ("PALISADE_SESSION", session)];
-    run_command(present, (&args.command[..], &environment[..], args.kill_after), signals).await
+    run_command(present, (&args.command[..], &environment[..], args.session.kill_after), signals).await
 }

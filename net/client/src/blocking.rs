@@ -253,10 +253,9 @@ impl Session {
     }
 }
 
-macro_rules! request {
+macro_rules! waiting {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[must_use = "nothing is asked before `acquire` is called"]
         pub struct $name {
             inner: crate::$name,
             thread: Handle,
@@ -268,6 +267,28 @@ macro_rules! request {
                 $name { inner: self.inner.wait(time), ..self }
             }
 
+            /// Do not wait: [`AcquireError::Held`] at once when somebody holds the key.
+            pub fn no_wait(self) -> $name {
+                $name { inner: self.inner.no_wait(), ..self }
+            }
+
+            /// Calls this, on the caller's thread, each time it is said to stand in the queue.
+            pub fn on_queued(self, tell: impl FnMut(Queued) + Send + 'static) -> $name {
+                $name { inner: self.inner.on_queued(tell), ..self }
+            }
+        }
+    };
+}
+
+macro_rules! request {
+    ($(#[$doc:meta])* $name:ident) => {
+        waiting! {
+            $(#[$doc])*
+            #[must_use = "nothing is asked before `acquire` is called"]
+            $name
+        }
+
+        impl $name {
             /// Hold the lock together with others of this mode, as the async request says.
             pub fn shared(self) -> $name {
                 $name { inner: self.inner.shared(), ..self }
@@ -276,16 +297,6 @@ macro_rules! request {
             /// Keep the key closed should this session fall silent, as the async request says.
             pub fn quarantine(self) -> $name {
                 $name { inner: self.inner.quarantine(), ..self }
-            }
-
-            /// Do not wait: [`AcquireError::Held`] at once when somebody holds the key.
-            pub fn no_wait(self) -> $name {
-                $name { inner: self.inner.no_wait(), ..self }
-            }
-
-            /// Calls this, on the caller's thread, each time the acquire is said to stand in the queue.
-            pub fn on_queued(self, tell: impl FnMut(Queued) + Send + 'static) -> $name {
-                $name { inner: self.inner.on_queued(tell), ..self }
             }
 
             /// Acquires.
@@ -402,24 +413,13 @@ pub struct NotDowngraded {
     pub error: CallError,
 }
 
-/// A campaign, not yet begun. Made by [`Session::campaign`]; see [`crate::CampaignRequest`].
-#[must_use = "nothing is asked before `lead` is called"]
-pub struct CampaignRequest {
-    inner: crate::CampaignRequest,
-    thread: Handle,
+waiting! {
+    /// A campaign, not yet begun. Made by [`Session::campaign`]; see [`crate::CampaignRequest`].
+    #[must_use = "nothing is asked before `lead` is called"]
+    CampaignRequest
 }
 
 impl CampaignRequest {
-    /// Wait at most so long. Without this or [`CampaignRequest::no_wait`], it waits for ever.
-    pub fn wait(self, time: Duration) -> CampaignRequest {
-        CampaignRequest { inner: self.inner.wait(time), ..self }
-    }
-
-    /// Do not wait: [`AcquireError::Held`] at once when somebody leads.
-    pub fn no_wait(self) -> CampaignRequest {
-        CampaignRequest { inner: self.inner.no_wait(), ..self }
-    }
-
     /// Campaigns until it leads.
     ///
     /// # Errors

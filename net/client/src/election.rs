@@ -5,12 +5,13 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use palisade_types::{Class, Description, Fence, Name, Refusal, SessionId, Value};
+use palisade_wire::Wait;
 use tokio::sync::oneshot;
 
 use crate::client::{Answer, Client};
 use crate::command::Command;
 use crate::error::{AcquireError, CallError, LostReason};
-use crate::lock::{Guard, Queued, Request};
+use crate::lock::{Guard, Queued, Request, waiting_methods};
 use crate::session::Session;
 use crate::values::{Asked, value};
 
@@ -42,60 +43,26 @@ pub struct Leader {
 /// # }
 /// ```
 #[must_use = "nothing is asked before `lead` is awaited"]
-pub struct CampaignRequest {
-    session: Session,
-    election: String,
-    value: Vec<u8>,
-    wait: Option<Duration>,
-    on_queued: Option<Box<dyn FnMut(Queued) + Send>>,
-}
+pub struct CampaignRequest(Request);
 
 impl Session {
     /// A campaign to lead an election, with a value of at most 16 KiB for observers. Elections share their
     /// names with locks: a key is one or the other while it is in use.
     pub fn campaign(&self, election: impl Into<String>, value: impl Into<Vec<u8>>) -> CampaignRequest {
-        let session = self.clone();
-        CampaignRequest {
-            session,
-            election: election.into(),
-            value: value.into(),
-            wait: None,
-            on_queued: None,
-        }
+        CampaignRequest(Request::campaign(self.handle.clone(), election.into(), value.into()))
     }
 }
 
+waiting_methods!(CampaignRequest, "the candidate");
+
 impl CampaignRequest {
-    /// Wait at most so long. Without this or [`CampaignRequest::no_wait`], it waits for ever.
-    pub fn wait(mut self, time: Duration) -> CampaignRequest {
-        self.wait = Some(time);
-        self
-    }
-
-    /// Do not wait: [`AcquireError::Held`] at once when somebody leads.
-    pub fn no_wait(self) -> CampaignRequest {
-        self.wait(Duration::ZERO)
-    }
-
-    /// Calls this each time the cluster says that the candidate stands in the queue.
-    pub fn on_queued(mut self, tell: impl FnMut(Queued) + Send + 'static) -> CampaignRequest {
-        self.on_queued = Some(Box::new(tell));
-        self
-    }
-
     /// Campaigns until it leads. Dropping the future withdraws the candidacy, and resigns a leadership
     /// that came meanwhile.
     ///
     /// # Errors
     /// As an acquire; [`CallError::Refused`] when the value is too long.
     pub async fn lead(self) -> Result<Leadership, AcquireError> {
-        let value = value(&self.value).map_err(CallError::Refused)?;
-        let mut request = Request::campaign(self.session.handle.clone(), self.election, value);
-        if let Some(time) = self.wait {
-            request.wait_for(time);
-        }
-        request.on_queued = self.on_queued;
-        Ok(Leadership { guard: request.acquire().await? })
+        Ok(Leadership { guard: self.0.acquire().await? })
     }
 }
 

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_client_core::AcquireSpec;
-use palisade_types::{Class, Fence, HolderInfo, Mode, OnDeath, SessionId, Value};
+use palisade_types::{Class, Fence, HolderInfo, Mode, OnDeath, SessionId};
 use palisade_wire::Wait;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::command::{ClaimEvent, Command, LostReceiver, Tag};
 use crate::error::{AcquireError, CallError, LostReason, NotDowngraded, name};
 use crate::session::{Handle, lost, lost_now};
+use crate::values::value;
 
 /// An acquire stands in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub(crate) struct Request {
     mode: Mode,
     pub(crate) wait: Wait,
     on_death: OnDeath,
-    value: Option<Value>,
+    value: Option<Vec<u8>>,
     pub(crate) on_queued: Option<OnQueued>,
 }
 
@@ -53,16 +54,8 @@ impl Request {
         }
     }
 
-    pub(crate) fn campaign(handle: Arc<Handle>, election: String, value: Value) -> Request {
+    pub(crate) fn campaign(handle: Arc<Handle>, election: String, value: Vec<u8>) -> Request {
         Request { value: Some(value), ..Request::new(handle, election, Class::Election) }
-    }
-
-    pub(crate) fn wait_for(&mut self, time: Duration) {
-        self.wait = match u32::try_from(time.as_millis()) {
-            Ok(0) => Wait::No,
-            Ok(ms) => Wait::Millis(ms),
-            Err(_) => Wait::Forever,
-        };
     }
 
     fn spec(&self) -> Result<AcquireSpec, CallError> {
@@ -73,7 +66,7 @@ impl Request {
             mode: self.mode,
             wait: self.wait,
             on_death: self.on_death,
-            value: self.value.clone(),
+            value: self.value.as_deref().map(value).transpose().map_err(CallError::Refused)?,
         })
     }
 
@@ -135,15 +128,42 @@ impl Drop for Claim {
     }
 }
 
-macro_rules! request_methods {
-    ($name:ident) => {
+/// What everything that may have to wait has: whether it does, and word of it.
+macro_rules! waiting_methods {
+    ($name:ident, $acquire:literal) => {
         impl $name {
-            /// Wait at most so long. Without this or [`Self::no_wait`], it waits for ever.
+            #[doc = concat!("Wait at most so long. Without this or [`Self::no_wait`], ", $acquire, " waits for ever.")]
             pub fn wait(mut self, time: Duration) -> $name {
-                self.0.wait_for(time);
+                self.0.wait = match u32::try_from(time.as_millis()) {
+                    Ok(0) => Wait::No,
+                    Ok(ms) => Wait::Millis(ms),
+                    Err(_) => Wait::Forever,
+                };
                 self
             }
 
+            /// Do not wait: [`AcquireError::Held`](crate::AcquireError::Held) at once when somebody holds
+            /// the key.
+            pub fn no_wait(mut self) -> $name {
+                self.0.wait = Wait::No;
+                self
+            }
+
+            /// Calls this each time the cluster says that it stands in the queue.
+            pub fn on_queued(mut self, tell: impl FnMut(Queued) + Send + 'static) -> $name {
+                self.0.on_queued = Some(Box::new(tell));
+                self
+            }
+        }
+    };
+}
+pub(crate) use waiting_methods;
+
+macro_rules! request_methods {
+    ($name:ident) => {
+        waiting_methods!($name, "it");
+
+        impl $name {
             /// Hold the lock together with others that ask for it in this mode: they exclude only whoever
             /// wants it alone. Who waits for it alone is not overtaken, so readers do not starve writers.
             /// A shared lock cannot become exclusive (two that tried would wait for each other): release
@@ -158,18 +178,6 @@ macro_rules! request_methods {
             /// that cannot check a fence: the price is that somebody must come and look.
             pub fn quarantine(mut self) -> $name {
                 self.0.on_death = OnDeath::Quarantine;
-                self
-            }
-
-            /// Do not wait: [`AcquireError::Held`] at once when somebody holds the key.
-            pub fn no_wait(mut self) -> $name {
-                self.0.wait = Wait::No;
-                self
-            }
-
-            /// Calls this each time the cluster says that the acquire stands in the queue.
-            pub fn on_queued(mut self, tell: impl FnMut(Queued) + Send + 'static) -> $name {
-                self.0.on_queued = Some(Box::new(tell));
                 self
             }
 

@@ -136,11 +136,13 @@ fn event_json(event: &Event, coalesced: bool, cursor: Option<&Cursor>) -> Value 
         "action": action_of(event),
     });
     match event.what {
-        Happened::Held { epoch, barrier, .. } | Happened::Granted { epoch, barrier } => {
+        Happened::Held { epoch, barrier, .. }
+        | Happened::Granted { epoch, barrier }
+        | Happened::Released { epoch, barrier, .. } => {
             line["epoch"] = epoch.0.into();
             line["barrier"] = barrier.0.into();
         }
-        Happened::Free { epoch } | Happened::Retired { epoch } | Happened::Released { epoch, .. } => {
+        Happened::Free { epoch } | Happened::Retired { epoch } => {
             line["epoch"] = epoch.0.into();
         }
         Happened::SessionLives { ttl_ms } | Happened::SessionOpened { ttl_ms } => {

@@ -64,7 +64,8 @@ pub enum WatchItem {
     Change {
         /// Of what.
         event: Event,
-        /// Earlier changes of the same key were left out, because this watch is read so slowly.
+        /// Earlier changes were left out, because this watch is read so slowly. They would say nothing that
+        /// those that are told do not: see [`palisade_types::Happened::grant`].
         coalesced: bool,
         /// Where to go on, once this is dealt with; while the present state is being told, nowhere yet.
         cursor: Option<Cursor>,

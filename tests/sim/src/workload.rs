@@ -189,13 +189,8 @@ impl World {
 
     fn acquire_some(&mut self, client: usize, draw: fn(&mut Rng, &WorkloadOptions) -> AcquireSpec) {
         let o = self.options.workload;
+        let Some(session) = self.draw_session(client) else { return };
         let c = &mut self.clients[client];
-        let open: Vec<SessionHandle> =
-            c.sessions.iter().filter(|(_, s)| s.id.is_some()).map(|(h, _)| *h).collect();
-        if open.is_empty() {
-            return;
-        }
-        let session = open[c.rng.below(open.len() as u64) as usize];
         let claims = c.claims.values().filter(|claim| claim.session == session).count();
         if claims >= CLAIMS && !c.rng.per_mille(50) {
             return;
@@ -208,13 +203,8 @@ impl World {
     fn write_some(&mut self, client: usize) {
         let now = self.now;
         let o = self.options.workload;
+        let Some(session) = self.draw_session(client) else { return };
         let c = &mut self.clients[client];
-        let open: Vec<SessionHandle> =
-            c.sessions.iter().filter(|(_, s)| s.id.is_some()).map(|(h, _)| *h).collect();
-        if open.is_empty() {
-            return;
-        }
-        let session = open[c.rng.below(open.len() as u64) as usize];
         let spec = draw_write(&mut c.rng, &o);
         let impatient = c.rng.per_mille(100);
         let Some(core) = &mut c.core else { return };
@@ -222,6 +212,17 @@ impl World {
         if impatient {
             core.drop_write(c.clock.local(now), write);
         }
+    }
+
+    /// One of the sessions that are open.
+    fn draw_session(&mut self, client: usize) -> Option<SessionHandle> {
+        let c = &mut self.clients[client];
+        let open: Vec<SessionHandle> =
+            c.sessions.iter().filter(|(_, s)| s.id.is_some()).map(|(h, _)| *h).collect();
+        if open.is_empty() {
+            return None;
+        }
+        Some(open[c.rng.below(open.len() as u64) as usize])
     }
 
     /// One of the claims that are held and fit.

@@ -109,7 +109,8 @@ fn losing_the_lock_ends_the_whole_group_before_the_lease_does() {
         &script,
     ]));
     assert_eq!(job.line(), "up");
-    assert!(runs(&mark));
+    // It says so before its child has become a `sleep`.
+    until("its child runs", || runs(&mark).then_some(()));
     // Without a quorum nobody renews.
     cluster.kill_node(1);
     cluster.kill_node(2);

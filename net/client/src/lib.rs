@@ -34,13 +34,16 @@ mod lock;
 mod operator;
 mod reads;
 mod session;
+mod shutdown;
 mod values;
 mod watch;
 
 pub use client::{Answer, Client, Page};
 pub use config::ClientConfig;
 pub use election::{CampaignRequest, Leader, Leadership};
-pub use error::{AcquireError, CallError, ConnectError, LostReason, NotDowngraded, ReportError};
+pub use error::{
+    AcquireError, CallError, ConnectError, LostReason, NotDowngraded, ReportError, ShutDownError,
+};
 pub use lock::{AdvisoryRequest, FencedRequest, Guard, Queued};
 pub use operator::{Operator, OwnerReport};
 pub use palisade_types::reply::{Consistency, NodeStatus, ReadMark};

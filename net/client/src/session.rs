@@ -82,7 +82,7 @@ pub(crate) struct Handle {
     pub(crate) shared: Arc<Shared>,
     pub(crate) tag: Tag,
     pub(crate) lease: Arc<Lease>,
-    lost: LostReceiver,
+    pub(crate) lost: LostReceiver,
     opened: Option<Opened>,
 }
 

@@ -19,6 +19,9 @@
 //! # }
 //! ```
 //!
+//! Threads that hold guards are told to stop, and waited for, by [`Session::shut_down`], at a signal by
+//! [`Session::shut_down_at_signal`].
+//!
 //! A program that ends by itself right after it dropped its last guard may end before the cluster has
 //! heard of it; [`Session::close`] waits for that.
 //!

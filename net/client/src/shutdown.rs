@@ -15,6 +15,41 @@ use crate::session::{Handle, Session};
 /// How long the close may take when every guard is gone; what it does not reach expires.
 const CLOSE_WITHIN: Duration = Duration::from_secs(3);
 
+/// Hears of SIGTERM and SIGINT, from [`Termination::listen`] on. From then on these signals do not end the
+/// process any more, not even when this is dropped: the program must end by itself.
+#[derive(Debug)]
+pub struct Termination {
+    terminate: Signal,
+    interrupt: Signal,
+    came: bool,
+}
+
+impl Termination {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// When the system lets nobody listen for signals.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with I/O enabled.
+    pub fn listen() -> io::Result<Termination> {
+        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(Termination { terminate, interrupt, came: false })
+    }
+
+    /// Completes when one of them has come since, and from then on at once. Dropping the future loses
+    /// nothing.
+    pub async fn received(&mut self) {
+        if !self.came {
+            tokio::select! {
+                _ = self.terminate.recv() => {}
+                _ = self.interrupt.recv() => {}
+            }
+            self.came = true;
+        }
+    }
+}
+
 impl Session {
     /// Shuts the session down. Every guard and leadership of it is lost at once, with
     /// [`LostReason::ShuttingDown`]; whoever still waits for a lock gets that as an error, and nothing new
@@ -52,12 +87,11 @@ impl Session {
         shut_down(&self.handle, within).await
     }
 
-    /// Shuts the session down when this process gets SIGTERM or SIGINT, as [`Session::shut_down`] says,
-    /// and tells the end of it. Listens from this call on; the future is to be spawned. It does not keep the session open:
-    /// of one that is closed or dropped by then there is nothing to shut down.
-    ///
-    /// These signals do not end the process any more, not even when this future is dropped: the program
-    /// must end by itself when its work has stopped.
+    /// Shuts the session down when this process gets SIGTERM or SIGINT, as [`Session::shut_down`] says, and
+    /// tells the end of it. Listens from this call on, as [`Termination`] does; the future is to be spawned.
+    /// It does not keep the session open: of one that is closed or dropped by then there is nothing to shut
+    /// down. A program that opens one session after the other listens by a [`Termination`] of its own, lest a
+    /// signal come between two of them.
     ///
     /// ```no_run
     /// # async fn example(session: palisade_client::Session) -> Result<(), Box<dyn std::error::Error>> {
@@ -85,14 +119,10 @@ impl Session {
         &self,
         within: Duration,
     ) -> io::Result<impl Future<Output = Result<(), ShutDownError>> + Send + use<>> {
-        let (mut terminate, mut interrupt): (Signal, Signal) =
-            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let mut termination = Termination::listen()?;
         let session: Weak<Handle> = Arc::downgrade(&self.handle);
         Ok(async move {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
+            termination.received().await;
             match session.upgrade() {
                 Some(handle) => shut_down(&handle, within).await,
                 None => Ok(()),

@@ -195,7 +195,7 @@ impl Core {
 
     /// Renews a session no more, for ever: it lasts until it is closed or its deadline passes. What it
     /// holds can still be released, which is what this is for: to let go of things one by one, in what is
-    /// left of the lease.
+    /// left of the lease. Of a session that is not open yet, close it instead.
     pub fn stop_renewing(&mut self, now: Time, handle: SessionHandle) {
         self.run_timers(now);
         if let Some(session) = self.sessions.get_mut(&handle) {

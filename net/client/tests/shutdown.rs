@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Everything sent so far, in order: up to a read that is asked for now.
+/// Everything sent so far, in order: up to a read that is asked at this moment.
 async fn so_far(server: &mut Server, client: &Client) -> Vec<Request> {
     let _ = client.describe("mark").await;
     until(server, |r| matches!(r, Request::Read { .. })).await

@@ -106,7 +106,7 @@ async fn a_leader_resigns_when_it_is_told() {
 async fn nothing_is_renewed_after_the_loss_and_nothing_released_while_the_work_goes_on() {
     let mut server = Server::start().await;
     let client = server.client();
-    let session = client.session().ttl(Duration::from_millis(600)).open().await.unwrap();
+    let session = client.session().ttl(Duration::from_secs(2)).open().await.unwrap();
     let guard = session.advisory("k").acquire().await.unwrap();
     server.sees(|r| matches!(r, Request::Renew { .. })).await;
     let closing = session.clone();

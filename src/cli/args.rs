@@ -55,6 +55,8 @@ pub(crate) enum Verb {
     Lock(LockArgs),
     /// Campaign in an election, and lead while this process, or a command, runs.
     Elect(ElectArgs),
+    /// Inside a command that `lock`, `elect` or `put` runs: status 0 while it still holds what it was given.
+    Check(CheckArgs),
     /// Give an ephemeral key a value, for as long as this process, or a command, runs.
     Put(PutArgs),
     /// Print the value of an ephemeral key; status 1 when there is none.
@@ -246,6 +248,13 @@ pub(crate) struct ElectArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// Print how long it may still be relied upon if nothing is renewed any more, in seconds as `12.345s`.
+    #[arg(long)]
+    pub(crate) remaining: bool,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct PutArgs {
     #[command(flatten)]
     pub(crate) session: SessionArgs,
@@ -260,6 +269,8 @@ pub(crate) struct PutArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct GetArgs {
+    #[command(flatten)]
+    pub(crate) how: How,
     /// The key.
     pub(crate) key: String,
 }
@@ -274,6 +285,8 @@ pub(crate) struct LsArgs {
     pub(crate) after: Option<String>,
     #[command(flatten)]
     pub(crate) paging: Paging,
+    #[command(flatten)]
+    pub(crate) how: How,
 }
 
 #[derive(Args, Debug)]
@@ -284,13 +297,21 @@ pub(crate) struct DescribeArgs {
     pub(crate) key: String,
 }
 
-/// How new an answer must be.
+/// How new an answer must be, and who gives it. Without any of these it is linearizable, from the leader.
 #[derive(Args, Debug, Clone, Copy)]
+#[command(group = clap::ArgGroup::new("how").args(["stale", "by_lease", "any_node"]))]
 pub(crate) struct How {
     /// What the first endpoint that answers has applied, however old: needs no leader and no quorum. The
     /// answer says which revision it shows.
     #[arg(long)]
     pub(crate) stale: bool,
+    /// What the leader says by its lease, without asking the others first, where the nodes' configuration
+    /// allows that: as right as the hosts' clocks.
+    #[arg(long)]
+    pub(crate) by_lease: bool,
+    /// As new as without it, but from whichever node answers: it asks the leader how new its answer must be.
+    #[arg(long)]
+    pub(crate) any_node: bool,
 }
 
 /// Where a listing starts and ends.

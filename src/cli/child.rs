@@ -7,6 +7,7 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
+use super::answers;
 use super::exit::{self, Failure};
 use super::sys;
 use super::terminal::Terminal;
@@ -19,6 +20,16 @@ pub(crate) enum Change {
     /// It was stopped.
     Stopped,
 }
+
+/// The variables that say what a command was given.
+const OF_A_GRANT: [&str; 6] = [
+    "PALISADE_KEY",
+    "PALISADE_EPOCH",
+    "PALISADE_BARRIER",
+    "PALISADE_FENCE",
+    "PALISADE_SESSION",
+    answers::VARIABLE,
+];
 
 /// A running command with its process group.
 pub(crate) struct Job {
@@ -40,6 +51,10 @@ impl Job {
         let lent = terminal.is_ours();
         let mut command = Command::new(program);
         command.args(arguments).process_group(0);
+        // Of a grant around this one, nothing may be taken for this one's.
+        for name in OF_A_GRANT {
+            command.env_remove(name);
+        }
         for (name, value) in environment {
             command.env(name, value);
         }

@@ -36,6 +36,10 @@ impl Kept for Leadership {
         (**self).is_valid()
     }
 
+    fn remaining(&self) -> Duration {
+        (**self).remaining()
+    }
+
     fn grace(&self) -> Duration {
         (**self).grace()
     }

@@ -14,6 +14,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::advice;
+use super::answers::{self, Answers};
 use super::args::{Global, SessionArgs, WaitArgs};
 use super::child::{Change, Job};
 use super::connect;
@@ -34,6 +35,8 @@ pub(super) trait Kept {
     async fn lost(&self) -> LostReason;
     /// Whether it may be relied upon at this moment.
     fn is_valid(&self) -> bool;
+    /// How long it may be relied upon without another renewal.
+    fn remaining(&self) -> Duration;
     /// How long nobody else can have it, however long we are silent.
     fn grace(&self) -> Duration;
     /// Says that it is lost.
@@ -89,7 +92,7 @@ pub(super) async fn get_and_keep<G: Granted>(
             let end = match wanted.command.is_empty() {
                 true => hold(&kept, &grant_json(kept.guard()), &mut signals).await,
                 false => {
-                    let environment = environment(kept.guard());
+                    let environment = environment(global, kept.guard());
                     let job = (wanted.command, &environment[..], wanted.session.kill_after);
                     run_command(&kept, job, &mut signals).await
                 }
@@ -261,7 +264,7 @@ pub(super) async fn hold(kept: &impl Kept, line: &str, signals: &mut Signals) ->
 }
 
 /// What a command under a lock finds in its environment.
-fn environment(guard: &Guard) -> [(&'static str, String); 5] {
+fn environment(global: &Global, guard: &Guard) -> [(&'static str, String); 6] {
     let fence = guard.fence();
     [
         ("PALISADE_KEY", fence.key().to_string()),
@@ -269,6 +272,7 @@ fn environment(guard: &Guard) -> [(&'static str, String); 5] {
         ("PALISADE_BARRIER", fence.barrier().to_string()),
         ("PALISADE_FENCE", fence.to_string()),
         ("PALISADE_SESSION", guard.session().to_string()),
+        ("PALISADE_ENDPOINTS", global.endpoints.join(",")),
     ]
 }
 
@@ -284,11 +288,15 @@ pub(super) async fn run_command(
         // We were stopped right after the grant: the command must not even start.
         return Err(kept.failure(LostReason::DeadlinePassed));
     }
-    let mut job = Job::spawn(words, environment)?;
+    let answers = Answers::open()?;
+    let asked_at = [(answers::VARIABLE, answers.name().to_owned())];
+    let mut job = Job::spawn(words, &[environment, &asked_at].concat())?;
     loop {
         tokio::select! {
             biased;
             reason = kept.lost() => {
+                // Nobody answers any more: it is lost.
+                drop(answers);
                 end_group(kept, &mut job, kill_after).await;
                 return Err(kept.failure(reason));
             }
@@ -297,6 +305,7 @@ pub(super) async fn run_command(
                     // The lease may have run out while we were stopped and the command ended: the
                     // clock knows before the client's task does.
                     Some(Change::Ended(_)) if !kept.is_valid() => {
+                        drop(answers);
                         end_group(kept, &mut job, kill_after).await;
                         return Err(kept.failure(LostReason::DeadlinePassed));
                     }
@@ -308,6 +317,7 @@ pub(super) async fn run_command(
                 Caught::Continue => job.signal(Signal::CONT),
                 Caught::Other(n) => if let Some(signal) = Signal::from_named_raw(n.0) { job.signal(signal) },
             },
+            never = answers.serve(|| kept.remaining()) => match never {},
         }
     }
 }

@@ -39,6 +39,10 @@ impl Kept for Guard {
         Guard::is_valid(self)
     }
 
+    fn remaining(&self) -> Duration {
+        Guard::remaining(self)
+    }
+
     fn grace(&self) -> Duration {
         Guard::grace(self)
     }

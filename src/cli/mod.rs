@@ -1,7 +1,9 @@
 //! The command line (DESIGN section 17): arguments, exit codes, and one module for each verb.
 
 mod advice;
+mod answers;
 mod args;
+mod check;
 mod child;
 mod connect;
 mod dev;
@@ -68,6 +70,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
                     Verb::Dev(args) => dev::run(args).await,
                     Verb::Lock(args) => lock::run(&global, args).await,
                     Verb::Elect(args) => elect::run(&global, args).await,
+                    Verb::Check(args) => check::run(&global, &args).await,
                     Verb::Put(args) => put::run(&global, args).await,
                     Verb::Get(args) => reads::get(&global, &args).await,
                     Verb::Ls(args) => reads::ls(&global, &args).await,

@@ -164,12 +164,9 @@ pub(crate) async fn acts(global: &Global, args: &ActsArgs) -> Result<u8, Failure
     let mut out = Output::new(global.json);
     let (mut after, mut shown, mut said) = (LogIndex(args.after), 0, None);
     loop {
-        let page = match args.how.stale {
-            true => client.read_stale().operator_acts(after, PAGE_ROWS).await,
-            false => client.operator_acts(after, PAGE_ROWS).await,
-        };
+        let page = reads::ask!(args.how, client, operator_acts(after, PAGE_ROWS));
         let page = page.map_err(|e| connect::failure(&e))?;
-        reads::say_stale(&mut out, page.read, &mut said)?;
+        reads::say_how(&mut out, page.read, &mut said)?;
         shown += page.rows.len();
         for row in &page.rows {
             out.line(|| output::act_json(row), || output::act_text(row))?;

@@ -28,6 +28,10 @@ impl Kept for Present {
         self.session.is_valid()
     }
 
+    fn remaining(&self) -> Duration {
+        self.session.remaining()
+    }
+
     /// Nothing breaks if the command outlives the key for a moment: it gets all the time it was given.
     fn grace(&self) -> Duration {
         Duration::MAX
@@ -81,6 +85,10 @@ async fn keep(
         };
         return hold(present, &line, signals).await;
     }
-    let environment = [("PALISADE_KEY", present.key.clone()), ("PALISADE_SESSION", session)];
+    let environment = [
+        ("PALISADE_KEY", present.key.clone()),
+        ("PALISADE_SESSION", session),
+        ("PALISADE_ENDPOINTS", global.endpoints.join(",")),
+    ];
     run_command(present, (&args.command[..], &environment[..], args.session.kill_after), signals).await
 }

@@ -9,14 +9,24 @@ use super::connect::{self, client_of};
 use super::exit::{self, Failure};
 use super::output::{self, Output};
 
+/// Asks as the flags say: each kind of answer comes from a reader of its own.
+macro_rules! ask {
+    ($how:expr, $client:expr, $($call:tt)+) => {{
+        let how: super::args::How = $how;
+        match (how.stale, how.by_lease, how.any_node) {
+            (true, ..) => $client.read_stale().$($call)+.await,
+            (_, true, _) => $client.read_by_lease().$($call)+.await,
+            (.., true) => $client.read_anywhere().$($call)+.await,
+            (false, false, false) => $client.read().$($call)+.await,
+        }
+    }};
+}
+pub(super) use ask;
+
 /// All about one key.
 pub(crate) async fn describe(global: &Global, args: &DescribeArgs) -> Result<u8, Failure> {
     let client = connect::client(global)?;
-    let answer = match args.how.stale {
-        true => client.read_stale().describe(&args.key).await,
-        false => client.describe(&args.key).await,
-    };
-    let answer = answer.map_err(|e| connect::failure(&e))?;
+    let answer = ask!(args.how, client, describe(&args.key)).map_err(|e| connect::failure(&e))?;
     let (description, read) = (&answer.value, answer.read);
     let mut out = Output::new(global.json);
     out.line(|| output::description_json(description, read), || output::description_text(description, read))?;
@@ -49,13 +59,9 @@ impl Listing {
     }
 }
 
-/// Says of a page that it shows the past, before its rows, unless the page before showed the same.
-pub(super) fn say_stale(
-    out: &mut Output,
-    read: ReadMark,
-    said: &mut Option<ReadMark>,
-) -> Result<(), Failure> {
-    if read.consistency != Consistency::Stale || said.replace(read) == Some(read) {
+/// Says of a page that it is weaker than linearizable, before its rows, unless the page before was the same.
+pub(super) fn say_how(out: &mut Output, read: ReadMark, said: &mut Option<ReadMark>) -> Result<(), Failure> {
+    if read.consistency == Consistency::Linearizable || said.replace(read) == Some(read) {
         return Ok(());
     }
     out.line(|| output::mark_json(read), || output::mark_text(read))
@@ -73,12 +79,9 @@ pub(crate) async fn locks(global: &Global, args: &LocksArgs) -> Result<u8, Failu
     let mut listing = Listing::new(args.paging);
     let (mut after, mut said) = (args.after.clone(), None);
     while let Some(rows) = listing.ask() {
-        let page = match args.how.stale {
-            true => client.read_stale().locks(after.as_deref(), rows).await,
-            false => client.locks(after.as_deref(), rows).await,
-        };
+        let page = ask!(args.how, client, locks(after.as_deref(), rows));
         let page = page.map_err(|e| connect::failure(&e))?;
-        say_stale(&mut out, page.read, &mut said)?;
+        say_how(&mut out, page.read, &mut said)?;
         for row in &page.rows {
             out.line(|| output::lock_json(row), || output::lock_text(row))?;
         }
@@ -105,12 +108,9 @@ pub(crate) async fn sessions(global: &Global, args: &SessionsArgs) -> Result<u8,
     let mut out = Output::new(global.json);
     let (mut listing, mut said) = (Listing::new(args.paging), None);
     while let Some(rows) = listing.ask() {
-        let page = match args.how.stale {
-            true => client.read_stale().sessions(after, rows).await,
-            false => client.sessions(after, rows).await,
-        };
+        let page = ask!(args.how, client, sessions(after, rows));
         let page = page.map_err(|e| connect::failure(&e))?;
-        say_stale(&mut out, page.read, &mut said)?;
+        say_how(&mut out, page.read, &mut said)?;
         for row in &page.rows {
             out.line(|| output::session_json(row), || output::session_text(row))?;
         }
@@ -130,7 +130,12 @@ pub(crate) async fn sessions(global: &Global, args: &SessionsArgs) -> Result<u8,
 
 /// The value of an ephemeral key: its bytes and nothing else. Ends with 1 when there is no such key.
 pub(crate) async fn get(global: &Global, args: &GetArgs) -> Result<u8, Failure> {
-    let answer = connect::client(global)?.get(&args.key).await.map_err(|e| connect::failure(&e))?;
+    let client = connect::client(global)?;
+    let answer = ask!(args.how, client, get(&args.key)).map_err(|e| connect::failure(&e))?;
+    // On stdout stand the bytes of the value, or its one object.
+    if answer.read.consistency != Consistency::Linearizable {
+        eprintln!("palisade: {}", output::mark_text(answer.read));
+    }
     let Some(row) = answer.value else {
         return Err(Failure::new(exit::REFUSED, format!("{}: there is no such key", args.key)));
     };
@@ -152,10 +157,11 @@ pub(crate) async fn ls(global: &Global, args: &LsArgs) -> Result<u8, Failure> {
     let client = connect::client(global)?;
     let mut out = Output::new(global.json);
     let mut listing = Listing::new(args.paging);
-    let mut after = args.after.clone();
+    let (mut after, mut said) = (args.after.clone(), None);
     while let Some(rows) = listing.ask() {
-        let page = client.values(&args.prefix, after.as_deref(), rows).await;
+        let page = ask!(args.how, client, values(&args.prefix, after.as_deref(), rows));
         let page = page.map_err(|e| connect::failure(&e))?;
+        say_how(&mut out, page.read, &mut said)?;
         for row in &page.rows {
             out.line(|| output::value_json(row), || output::value_text(row))?;
         }

@@ -1,7 +1,7 @@
 //! `palisade lock` with real commands: environment, statuses, signals, and the end of a command whose
 //! lock is lost.
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 use crate::support::{Cluster, Process, finish, one_cluster, until};
 
@@ -144,4 +144,55 @@ fn a_wrapper_stopped_past_its_lease_ends_the_command_on_waking() {
     job.signal(Signal::CONT);
     assert_eq!(job.wait().code(), Some(84));
     assert!(!runs(&mark));
+}
+
+/// What a command under a lock says once it runs: its process id.
+fn job(cluster: &Cluster, ttl: &str) -> (Process, Pid) {
+    let script = "echo $$; exec sleep 1000";
+    let mut job = Process::start(&mut cluster.command([
+        "lock",
+        "--advisory",
+        "--ttl",
+        ttl,
+        "k",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]));
+    let pid = job.line().parse().ok().and_then(Pid::from_raw).expect("a process id");
+    (job, pid)
+}
+
+fn epoch_of_next(cluster: &Cluster) -> String {
+    let next = ["lock", "--advisory", "k", "--", "sh", "-c", "echo $PALISADE_EPOCH"];
+    let end = finish(&mut cluster.command(next));
+    assert_eq!(end.code, Some(0), "{}", end.stderr);
+    end.stdout
+}
+
+#[test]
+fn when_the_wrapper_is_killed_nothing_renews_its_lock_although_the_command_lives() {
+    let _one = one_cluster();
+    let cluster = Cluster::start();
+    let (mut job, command) = job(&cluster, "1s");
+    job.kill();
+    // Waits in the queue until the session has expired: it would never, were it renewed by anything.
+    assert_eq!(epoch_of_next(&cluster), "2");
+    let seen = finish(&mut cluster.command(["describe", "k"])).stdout;
+    assert!(seen.contains("expired"), "{seen}");
+    rustix::process::test_kill_process(command)
+        .expect("nobody ends the command: that is the fence's business");
+    rustix::process::kill_process(command, Signal::KILL).expect("it runs");
+}
+
+#[test]
+fn when_the_command_is_killed_its_lock_is_free_at_once() {
+    let _one = one_cluster();
+    let cluster = Cluster::start();
+    let (mut job, command) = job(&cluster, "10m");
+    rustix::process::kill_process(command, Signal::KILL).expect("it runs");
+    assert_eq!(job.wait().code(), Some(128 + 9));
+    assert_eq!(epoch_of_next(&cluster), "2");
+    assert_eq!(finish(&mut cluster.command(["sessions", "--json"])).stdout, "", "the session is closed");
 }

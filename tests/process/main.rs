@@ -2,7 +2,9 @@
 //! directories of its own, waits for what it expects with a deadline, and leaves no process behind.
 //! Clusters run one at a time: several on two cores would test the scheduler.
 
+mod check;
 mod doctor;
+mod examples;
 mod hosts;
 mod kill;
 mod lock;
@@ -11,6 +13,7 @@ mod operator;
 mod readme;
 mod reads;
 mod seccomp;
+mod sessions;
 mod support;
 mod tour;
 mod values;

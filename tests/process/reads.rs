@@ -91,8 +91,72 @@ fn a_node_without_a_quorum_shows_the_past_to_who_asks_for_it_and_nothing_to_othe
         assert_eq!(listed.code, Some(0), "{verb}: {}", listed.stderr);
         assert!(listed.stdout.starts_with("(stale, revision "), "{verb}: {}", listed.stdout);
     }
-    let refused = ask(&cluster, &["describe", "k"]);
-    assert_eq!(refused.code, Some(69), "{}", refused.stdout);
+    let listed = ask(&cluster, &["ls", "--stale"]);
+    assert!(listed.code == Some(0) && listed.stdout.starts_with("(stale, revision "), "{}", listed.stdout);
+    let none = ask(&cluster, &["get", "svc/a", "--stale"]);
+    assert!(none.code == Some(1) && none.stderr.contains("(stale, revision "), "{}", none.stderr);
+    for how in [&[][..], &["--any-node"], &["--by-lease"]] {
+        let refused = ask(&cluster, &[&["describe", "k"][..], how].concat());
+        assert_eq!(refused.code, Some(69), "{how:?}: {}", refused.stdout);
+    }
+}
+
+#[test]
+fn every_verb_that_looks_asks_any_node_or_trusts_the_lease_where_it_is_told_to() {
+    let _one = one_cluster();
+    let cluster = Cluster::start_with("lease_reads = true");
+    let put = ["put", "svc/a", "here", "--", env!("CARGO_BIN_EXE_palisade")];
+    let inside = |words: &[&str]| finish(cluster.command(put).args(words));
+    assert_eq!(inside(&["get", "svc/a"]).stdout, "here");
+    let led = leader(&cluster);
+    let (led, follower) = (cluster.endpoint(led), cluster.endpoint(led % 3 + 1));
+    for verb in [&["describe", "k"][..], &["locks"], &["sessions"], &["acts"], &["ls"]] {
+        let by_lease = [verb, &["--by-lease", "--endpoints", &led]].concat();
+        until("the lease of a healthy leader holds", || {
+            let seen = inside(&by_lease);
+            assert_eq!(seen.code, Some(0), "{verb:?}: {}", seen.stderr);
+            seen.stdout.contains("(lease, revision ").then_some(())
+        });
+        let any = inside(&[verb, &["--any-node", "--endpoints", &follower]].concat());
+        assert_eq!(any.code, Some(0), "{verb:?}: {}", any.stderr);
+        assert!(!any.stdout.contains("lease") && !any.stdout.contains("stale"), "{verb:?}: {}", any.stdout);
+    }
+    for how in ["--any-node", "--by-lease", "--stale"] {
+        let value =
+            until("the node has it", || Some(inside(&["get", "svc/a", how])).filter(|e| e.code == Some(0)));
+        assert_eq!(value.stdout, "here", "the value and nothing else");
+    }
+    assert!((1..=3).map(|n| cluster.metric(n, "palisade_follower_reads_total")).sum::<u64>() > 0);
+    assert_eq!(inside(&["ls", "--stale", "--by-lease"]).code, Some(64), "one or the other");
+}
+
+#[test]
+fn programs_without_an_executor_have_readers_of_every_strength() {
+    let _one = one_cluster();
+    let cluster = Cluster::start();
+    let mut config = ClientConfig::new(cluster.endpoints());
+    config.call_timeout = PATIENCE;
+    let client = palisade_client::blocking::Client::connect(config).expect("a client");
+    let session = client.session().owner("writer").open().expect("a session");
+    session.put("svc/a", "here").expect("a put");
+    let led = session.campaign("e", "me").lead().expect("a leadership");
+    let linearizable = Consistency::Linearizable;
+    for reader in [client.read(), client.read_anywhere()] {
+        assert_eq!(reader.describe("e").expect("a read").read.consistency, linearizable);
+        assert_eq!(reader.locks(None, 10).expect("a page").rows.len(), 1);
+        assert_eq!(reader.sessions(None, 10).expect("a page").rows[0].session, session.id());
+        assert_eq!(reader.get("svc/a").expect("a read").value.expect("it is there").value[..], *b"here");
+        assert_eq!(reader.values("svc/", None, 10).expect("a page").rows.len(), 1);
+        assert_eq!(reader.operator_acts(LogIndex(0), 10).expect("a page").rows.len(), 0);
+        let leader = reader.leader("e").expect("a read").value.expect("somebody leads");
+        assert_eq!(leader.fence, *led.fence());
+    }
+    let by_lease = client.read_by_lease().get("svc/a").expect("a read");
+    assert_eq!(by_lease.read.consistency, linearizable, "these nodes allow no other");
+    let stale = client.read_stale().describe("e").expect("a read");
+    assert_eq!(stale.read.consistency, Consistency::Stale);
+    led.resign().expect("a resignation");
+    session.close().expect("a close");
 }
 
 #[test]

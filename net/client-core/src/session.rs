@@ -53,6 +53,8 @@ pub(crate) struct Session {
     phase: Phase,
     /// The caller wants it closed.
     closing: bool,
+    /// The caller wants it kept no longer than its lease lasts.
+    renews: bool,
     pub(crate) id: Option<SessionId>,
     ttl: Duration,
     gone_within: Duration,
@@ -117,7 +119,7 @@ impl Session {
             (false, Phase::Live) => self.deadline(),
             (false, Phase::Opening | Phase::Confirming) => Time::FAR,
         };
-        let renew = if self.closing { Time::FAR } else { later(self.renew_at) };
+        let renew = if self.closing || !self.renews { Time::FAR } else { later(self.renew_at) };
         end.min(renew).min(later(self.retry_at))
     }
 
@@ -141,6 +143,7 @@ impl Core {
             spec,
             phase: Phase::Opening,
             closing: false,
+            renews: true,
             id: None,
             ttl,
             gone_within: Duration::ZERO,
@@ -187,6 +190,18 @@ impl Core {
     pub fn forget_session(&mut self, now: Time, handle: SessionHandle) {
         self.lose_claims(handle, &LostReason::Closed);
         self.remove_session(handle);
+        self.settle(now);
+    }
+
+    /// Renews a session no more, for ever: it lasts until it is closed or its deadline passes. What it
+    /// holds can still be released, which is what this is for: to let go of things one by one, in what is
+    /// left of the lease. Of a session that is not open yet, close it instead.
+    pub fn stop_renewing(&mut self, now: Time, handle: SessionHandle) {
+        self.run_timers(now);
+        if let Some(session) = self.sessions.get_mut(&handle) {
+            session.renews = false;
+        }
+        self.session_timer(now, handle);
         self.settle(now);
     }
 
@@ -393,7 +408,7 @@ impl Core {
     /// One frame renews all sessions that are due, or nearly.
     pub(crate) fn send_renewals(&mut self, now: Time) {
         self.renewals_due = false;
-        let due = |s: &Session| s.attached && !s.closing && s.renew_at <= now + s.ttl / 6;
+        let due = |s: &Session| s.attached && !s.closing && s.renews && s.renew_at <= now + s.ttl / 6;
         let all: Vec<(SessionHandle, SessionId)> = self
             .sessions
             .iter()

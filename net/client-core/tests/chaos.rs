@@ -148,6 +148,12 @@ impl Chaos {
                     self.w.run();
                 }
             }
+            5 if self.rng.below(20) == 0 => {
+                if let Some(session) = self.pick(self.open.clone().keys().copied()) {
+                    self.w.core.stop_renewing(self.w.now, session);
+                    self.w.run();
+                }
+            }
             _ => {}
         }
     }

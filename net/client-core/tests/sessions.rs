@@ -415,3 +415,53 @@ fn a_session_that_is_forgotten_is_neither_renewed_nor_closed() {
     w.no_event();
     assert!(w.core.is_idle());
 }
+
+#[test]
+fn a_session_renewed_no_more_can_still_let_go_and_is_lost_when_its_lease_is_over() {
+    let mut w = World::new();
+    let (handle, session) = w.open(TTL);
+    let (first, _) = w.granted(handle, session);
+    let (second, _) = w.granted(handle, session);
+    let deadline = w.core.deadline(handle).unwrap();
+    w.core.stop_renewing(w.now, handle);
+    w.advance(TTL / 2);
+    w.no_request();
+    // Neither does a new connection renew it.
+    w.cut();
+    w.connect(2);
+    let (id, request) = w.request();
+    assert!(matches!(request, Request::Attach { .. }));
+    w.reply(id, Reply::Attached { session, ttl_ms: 30_000 });
+    w.no_request();
+    w.core.release(w.now, first);
+    w.run();
+    let (_, request) = w.request();
+    assert!(matches!(request, Request::Release { .. }));
+    w.no_event();
+    assert_eq!(w.core.deadline(handle), Some(deadline));
+    w.now = deadline;
+    w.input(Input::Tick);
+    let reason = LostReason::DeadlinePassed;
+    let lost = [first, second].map(|claim| Event::ClaimLost { claim, reason: reason.clone() });
+    let over = Event::SessionLost { handle, reason: reason.clone() };
+    assert_eq!(w.take_events(), lost.into_iter().chain([over]).collect::<Vec<_>>());
+}
+
+#[test]
+fn of_a_session_that_was_lost_nothing_is_ever_sent_again() {
+    let mut w = World::new();
+    let (handle, session) = w.open(TTL);
+    let (claim, _) = w.granted(handle, session);
+    w.now = w.core.deadline(handle).unwrap();
+    w.input(Input::Tick);
+    assert_eq!(w.take_events().len(), 2, "claim and session");
+    w.requests.clear();
+    w.core.release(w.now, claim);
+    w.core.close_session(w.now, handle);
+    w.core.stop_renewing(w.now, handle);
+    w.run();
+    w.advance(TTL);
+    w.no_request();
+    w.no_event();
+    assert!(w.core.is_idle());
+}

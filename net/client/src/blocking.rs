@@ -19,11 +19,16 @@
 //! # }
 //! ```
 //!
+//! Threads that hold guards are told to stop, and waited for, by [`Session::shut_down`], at a signal by
+//! [`Session::shut_down_at_signal`].
+//!
 //! A program that ends by itself right after it dropped its last guard may end before the cluster has
 //! heard of it; [`Session::close`] waits for that.
 //!
 //! # Panics
 //! No call here may be made from a thread that runs an executor: it would stand still. They panic there.
+
+mod reads;
 
 use std::ops::Deref;
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -38,7 +43,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::task::AbortHandle;
 
 use crate::config::ClientConfig;
-use crate::error::{AcquireError, CallError, ConnectError, LostReason};
+use crate::error::{AcquireError, CallError, ConnectError, LostReason, ShutDownError};
 use crate::{Answer, Page, Queued, WatchError, WatchItem};
 
 /// A client of one cluster whose calls wait. Cheap to clone. See [`crate::Client`].
@@ -164,6 +169,8 @@ impl Client {
     }
 }
 
+pub use reads::{LeaseReader, Reader, StaleReader};
+
 /// What a session is to be like. Made by [`Client::session`].
 #[must_use = "a builder opens nothing until `open` is called"]
 pub struct SessionBuilder {
@@ -242,6 +249,31 @@ impl Session {
     /// As there.
     pub fn delete(&self, key: &str) -> Result<(), CallError> {
         self.thread.block_on(self.inner.delete(key))
+    }
+
+    /// Tells the guards that they are lost, waits for them to be dropped by other threads, and closes the
+    /// session: see [`crate::Session::shut_down`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn shut_down(&self, within: Duration) -> Result<(), ShutDownError> {
+        self.thread.block_on(self.inner.shut_down(within))
+    }
+
+    /// Does so when this process gets SIGTERM or SIGINT, and then calls `tell`, on the client's own thread,
+    /// which must not be kept: see [`crate::Session::shut_down_at_signal`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn shut_down_at_signal(
+        &self,
+        within: Duration,
+        tell: impl FnOnce(Result<(), ShutDownError>) + Send + 'static,
+    ) -> std::io::Result<()> {
+        let _inside = self.thread.enter();
+        let shutting_down = self.inner.shut_down_at_signal(within)?;
+        self.thread.spawn(async move { tell(shutting_down.await) });
+        Ok(())
     }
 
     /// Ends the session and waits until the cluster has confirmed it.
@@ -411,6 +443,13 @@ pub struct NotDowngraded {
     /// Why not.
     #[source]
     pub error: CallError,
+}
+
+impl NotDowngraded {
+    /// Whether the same downgrade can never succeed: it cannot without the guard.
+    pub fn is_final(&self) -> bool {
+        self.guard.is_none() || self.error.is_final()
+    }
 }
 
 waiting! {

@@ -73,10 +73,20 @@ impl Shared {
         &self,
         answer: oneshot::Receiver<Result<T, CallError>>,
     ) -> Result<T, CallError> {
-        match tokio::time::timeout(self.call_timeout, answer).await {
+        self.answer_within(self.call_timeout, answer).await
+    }
+
+    /// Waits for an answer no longer than this, and no longer than calls may take.
+    pub(crate) async fn answer_within<T>(
+        &self,
+        time: Duration,
+        answer: oneshot::Receiver<Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        let waited = time.min(self.call_timeout);
+        match tokio::time::timeout(waited, answer).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(CallError::Stopped),
-            Err(_) => Err(CallError::Unavailable { waited: self.call_timeout, last: self.trouble.text() }),
+            Err(_) => Err(CallError::Unavailable { waited, last: self.trouble.text() }),
         }
     }
 }

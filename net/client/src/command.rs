@@ -21,6 +21,18 @@ pub(crate) type LostSender = watch::Sender<Option<LostReason>>;
 /// The other side.
 pub(crate) type LostReceiver = watch::Receiver<Option<LostReason>>;
 
+/// How far the shutting down of a session is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Drain {
+    /// Guards that are not given up, and releases that are not confirmed.
+    pub(crate) left: usize,
+    /// The session is over: nothing is waited for any more.
+    pub(crate) over: Option<LostReason>,
+}
+
+/// Where the driver reports how far it is.
+pub(crate) type DrainSender = watch::Sender<Drain>;
+
 /// An order from a handle to the driver. They are carried out in order.
 pub(crate) enum Command {
     /// Opens a session.
@@ -33,6 +45,9 @@ pub(crate) enum Command {
     },
     /// Closes a session, or gives up opening it.
     Close { tag: Tag, reply: Option<oneshot::Sender<Result<(), CallError>>> },
+    /// Renews a session no more, tells its guards that they are lost, and lets them go one by one. Of a
+    /// session that is over the reply is dropped.
+    Drain { tag: Tag, reply: oneshot::Sender<watch::Receiver<Drain>> },
     /// Asks for a key.
     Acquire {
         session: Tag,

@@ -1,6 +1,8 @@
 //! The task behind a client: turns the core's actions into connections and answers, and gives it
 //! what arrives and what time it is.
 
+mod drain;
+
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::client::Trouble;
 use crate::clock::{self, Alarm};
-use crate::command::{ClaimEvent, Command, Lease, LostSender, Opened, Tag};
+use crate::command::{ClaimEvent, Command, DrainSender, Lease, LostSender, Opened, Tag};
 use crate::config::ClientConfig;
 use crate::error::{AcquireError, CallError, ConnectError, LostReason};
 use crate::link::{Link, LinkEvent};
@@ -35,11 +37,15 @@ struct SessionEntry {
     lost: LostSender,
     opening: Option<Answer<Opened>>,
     closing: Option<Answer<()>>,
+    /// It is being shut down: how far that is.
+    draining: Option<DrainSender>,
     ttl: Duration,
 }
 
 struct ClaimEntry {
     tag: Tag,
+    session: SessionHandle,
+    granted: bool,
     events: mpsc::UnboundedSender<ClaimEvent>,
     lost: LostSender,
     releasing: Option<Answer<()>>,
@@ -192,21 +198,24 @@ impl Driver {
                 };
                 let handle = self.core.open_session(now, spec, SessionToken(u128::from_le_bytes(token)));
                 let opening = Some(reply);
-                let entry = SessionEntry { tag, lease, lost, opening, closing: None, ttl: Duration::ZERO };
+                let ttl = Duration::ZERO;
+                let entry = SessionEntry { tag, lease, lost, opening, closing: None, draining: None, ttl };
                 self.session_tags.insert(tag, handle);
                 self.sessions.insert(handle, entry);
             }
             Command::Close { tag, reply } => self.close(tag, reply),
+            Command::Drain { tag, reply } => self.drain(tag, reply),
             Command::Acquire { session, tag, spec, events, lost } => {
-                let Some(handle) = self.session_tags.get(&session) else {
-                    let gone = CallError::SessionLost(LostReason::Closed);
-                    let _ = events.send(ClaimEvent::Failed(gone.into()));
-                    return;
+                let handle = match self.usable(session) {
+                    Ok(handle) => handle,
+                    Err(gone) => return drop(events.send(ClaimEvent::Failed(gone.into()))),
                 };
-                let claim = self.core.acquire(now, *handle, spec);
+                let claim = self.core.acquire(now, handle, spec);
                 self.claim_tags.insert(tag, claim);
-                self.claims
-                    .insert(claim, ClaimEntry { tag, events, lost, releasing: None, downgrading: None });
+                let (releasing, downgrading) = (None, None);
+                let entry =
+                    ClaimEntry { tag, session: handle, granted: false, events, lost, releasing, downgrading };
+                self.claims.insert(claim, entry);
             }
             Command::Release { tag, reply } => match self.claim_tags.get(&tag) {
                 Some(claim) => {
@@ -223,14 +232,15 @@ impl Driver {
             Command::Downgrade { tag, reply } => {
                 // Whoever waits for a claim that is gone learns from its guard why.
                 if let Some(claim) = self.claim_tags.get(&tag)
-                    && let Some(entry) = self.claims.get_mut(claim)
+                    && let Some(entry) = self.claims.get_mut(claim).filter(|entry| !entry.is_lost())
                 {
                     entry.downgrading = Some(reply);
                     self.core.downgrade(now, *claim);
                 }
             }
             Command::Proclaim { claim, tag, value, reply } => {
-                let Some(claim) = self.claim_tags.get(&claim) else {
+                let held = |claim: &&ClaimId| self.claims.get(claim).is_some_and(|entry| !entry.is_lost());
+                let Some(claim) = self.claim_tags.get(&claim).filter(held) else {
                     let _ = reply.send(Err(CallError::SessionLost(LostReason::Closed)));
                     return;
                 };
@@ -240,16 +250,17 @@ impl Driver {
             }
             Command::Abandon { tag } => {
                 if let Some(claim) = self.claim_tags.remove(&tag) {
-                    self.claims.remove(&claim);
+                    let entry = self.claims.remove(&claim);
                     self.core.abandon(now, claim);
+                    self.note_drained(entry.map(|entry| entry.session));
                 }
             }
             Command::Write { session, tag, spec, reply } => {
-                let Some(handle) = self.session_tags.get(&session) else {
-                    let _ = reply.send(Err(CallError::SessionLost(LostReason::Closed)));
-                    return;
+                let handle = match self.usable(session) {
+                    Ok(handle) => handle,
+                    Err(gone) => return drop(reply.send(Err(gone))),
                 };
-                let write = self.core.write(now, *handle, spec);
+                let write = self.core.write(now, handle, spec);
                 self.write_tags.insert(tag, write);
                 self.writes.insert(write, (tag, reply));
             }
@@ -319,7 +330,7 @@ impl Driver {
                 }
             }
             Event::Renewed { handle, deadline } => {
-                if let Some(entry) = self.sessions.get(&handle).filter(|e| e.closing.is_none()) {
+                if let Some(entry) = self.sessions.get(&handle).filter(|e| e.is_believed()) {
                     entry.lease.extend(deadline, deadline + margin(entry.ttl));
                 }
             }
@@ -352,7 +363,8 @@ impl Driver {
                 }
             }
             Event::ClaimGranted { claim, fence } => {
-                if let Some(entry) = self.claims.get(&claim) {
+                if let Some(entry) = self.claims.get_mut(&claim) {
+                    entry.granted = true;
                     // Nobody waits any more? Then the claim's abandoning is already on its way to us.
                     let _ = entry.events.send(ClaimEvent::Granted(fence));
                 }
@@ -384,7 +396,10 @@ impl Driver {
                 other => Err(CallError::SessionLost(other.clone())),
             });
         }
-        entry.lost.send_replace(Some(reason));
+        if let Some(left) = entry.draining.take() {
+            left.send_modify(|drain| drain.over = Some(reason.clone()));
+        }
+        report(&entry.lost, reason);
     }
 
     fn write_over(&mut self, write: WriteId, result: Result<(), CallError>) {
@@ -409,7 +424,7 @@ impl Driver {
                 ClaimResult::Refused(refusal) => Err(CallError::Refused(refusal)),
                 _ => Ok(()),
             });
-            return;
+            return self.note_drained(Some(entry.session));
         }
         let error = match result {
             ClaimResult::Denied { holder, waiting } => AcquireError::Held { holder, waiting },
@@ -428,8 +443,18 @@ impl Driver {
             let _ = reply.send(Err(error.clone()));
         }
         let _ = entry.events.send(ClaimEvent::Failed(error.into()));
-        entry.lost.send_replace(Some(reason));
+        report(&entry.lost, reason);
+        self.note_drained(Some(entry.session));
     }
+}
+
+/// Reports a loss. It is final: a later reason does not replace an earlier one.
+fn report(lost: &LostSender, reason: LostReason) {
+    lost.send_if_modified(|seen| {
+        let is_first = seen.is_none();
+        seen.get_or_insert(reason);
+        is_first
+    });
 }
 
 /// Random bytes of the kernel.

@@ -66,7 +66,19 @@ impl CampaignRequest {
     }
 }
 
-/// A leadership: a guard that resigns when it is dropped. What it cannot do, and why it has a fence, is
+/// A leadership: a guard that resigns when it is dropped, wherever that is.
+///
+/// ```no_run
+/// # async fn example(session: palisade_client::Session) -> Result<(), Box<dyn std::error::Error>> {
+/// let leadership = session.campaign("scheduler", "10.0.0.7:9000").lead().await?;
+/// println!("leading under {}", leadership.fence());
+/// let reason = leadership.lost().await;
+/// println!("no longer: {reason}; whoever wants to lead again campaigns in a new session");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// What it cannot do, and why it has a fence, is
 /// said at [`Guard`], whose methods it has.
 #[must_use = "a leadership is resigned when it is dropped"]
 #[derive(Debug)]

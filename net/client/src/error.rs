@@ -22,6 +22,10 @@ pub enum LostReason {
     /// This program closed the session.
     #[error("the session was closed here")]
     Closed,
+    /// This program is shutting the session down: stop the work and drop the guard. Nobody else is
+    /// granted the lock before that, or before the lease ends ([`crate::Guard::grace`]).
+    #[error("the session is being shut down here")]
+    ShuttingDown,
     /// The cluster refuses the session for good.
     #[error(transparent)]
     Refused(Refusal),
@@ -34,6 +38,12 @@ pub enum LostReason {
 }
 
 impl LostReason {
+    /// Always: what is lost does not come back. Work that is to go on needs a new session or a new
+    /// grant, with a new fence.
+    pub fn is_final(&self) -> bool {
+        true
+    }
+
     pub(crate) fn of_core(reason: core::LostReason) -> LostReason {
         match reason {
             core::LostReason::Ended(cause) => LostReason::Ended(cause),
@@ -57,6 +67,16 @@ pub enum ConnectError {
     /// The kernel gives no timer on CLOCK_BOOTTIME, or no random number.
     #[error("the system gives no timer: {0}")]
     System(#[from] io::Error),
+}
+
+impl ConnectError {
+    /// Whether the same configuration can never do: not so when the system lacked something.
+    pub fn is_final(&self) -> bool {
+        match self {
+            ConnectError::Config(_) => true,
+            ConnectError::System(_) => false,
+        }
+    }
 }
 
 /// Why a call failed.
@@ -118,6 +138,39 @@ impl CallError {
     }
 }
 
+/// Why a session that was shut down is not closed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShutDownError {
+    /// Guards were still there when the time was over. The session is renewed no more; their locks are
+    /// free when they are dropped, or when the session has expired. Worth trying again: another
+    /// [`crate::Session::shut_down`] goes on waiting.
+    #[error(
+        "{left} guards are still in use: their locks are free when they are dropped, \
+         or {gone_within:?} after the last renewal at the latest"
+    )]
+    GuardsRemain {
+        /// How many.
+        left: usize,
+        /// Once silent, the session is gone within this time.
+        gone_within: Duration,
+    },
+    /// Every guard is gone, but the close was not confirmed; the session expires. Or the session was
+    /// lost, meanwhile or before.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+impl ShutDownError {
+    /// Whether shutting down once more cannot end better.
+    pub fn is_final(&self) -> bool {
+        match self {
+            ShutDownError::GuardsRemain { .. } => false,
+            ShutDownError::Call(error) => error.is_final(),
+        }
+    }
+}
+
 /// Why a report about an owner failed, and how far it came.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{error}; the report, as of revision {as_of}, had ended {} sessions by then", ended.len())]
@@ -130,6 +183,13 @@ pub struct ReportError {
     /// What went wrong.
     #[source]
     pub error: CallError,
+}
+
+impl ReportError {
+    /// Whether the same report can never succeed. One that can is repeated with the same `as_of`.
+    pub fn is_final(&self) -> bool {
+        self.error.is_final()
+    }
 }
 
 /// Why an acquire ended without a grant.
@@ -178,6 +238,13 @@ pub struct NotDowngraded {
     pub error: CallError,
 }
 
+impl NotDowngraded {
+    /// Whether the same downgrade can never succeed: it cannot without the guard.
+    pub fn is_final(&self) -> bool {
+        self.guard.is_none() || self.error.is_final()
+    }
+}
+
 struct Holder<'a>(Option<&'a HolderInfo>);
 
 impl fmt::Display for Holder<'_> {
@@ -198,19 +265,4 @@ impl fmt::Display for Holder<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use palisade_types::Class;
-
-    #[test]
-    fn an_outage_is_worth_another_try_and_a_lost_session_is_not() {
-        let outage = CallError::Unavailable { waited: Duration::from_secs(1), last: "refused".to_owned() };
-        assert!(!outage.is_final());
-        assert!(CallError::SessionLost(LostReason::DeadlinePassed).is_final());
-        assert!(CallError::Refused(Refusal::ClassMismatch { has: Class::Fenced }).is_final());
-        assert!(!CallError::Refused(Refusal::Busy { retry_after_ms: 5 }).is_final());
-        assert!(!AcquireError::TimedOut.is_final());
-        let ended = Refusal::SessionEnded { session: SessionId::default(), cause: Cause::Closed };
-        assert!(AcquireError::from(CallError::Refused(ended)).is_final());
-    }
-}
+mod tests;

@@ -21,6 +21,18 @@
 //! way by then arrives all the same. Only the resource can refuse it: it stores the highest barrier
 //! it has seen and applies the rule of [`Floor`] to the [`Fence`] of each write.
 
+//!
+//! # Runtimes
+//! A client's task runs on the tokio runtime it was started on, with I/O and time enabled, and renews as long
+//! as that runtime is driven. Its sessions, guards and requests may be used on others. When that runtime shuts
+//! down, nothing is closed or released: guards are lost ([`LostReason::Stopped`]), calls fail with
+//! [`CallError::Stopped`], everything may be dropped anywhere without harm, and the sessions expire. So
+//! await [`Session::close`] or [`Session::shut_down`] before the runtime ends.
+//!
+//! # Errors
+//! Every error says by `is_final()` whether the same thing can still succeed. An outage
+//! ([`CallError::Unavailable`]) is never taken for the loss of a session ([`CallError::SessionLost`]).
+
 pub mod blocking;
 mod client;
 mod clock;
@@ -34,13 +46,16 @@ mod lock;
 mod operator;
 mod reads;
 mod session;
+mod shutdown;
 mod values;
 mod watch;
 
 pub use client::{Answer, Client, Page};
 pub use config::ClientConfig;
 pub use election::{CampaignRequest, Leader, Leadership};
-pub use error::{AcquireError, CallError, ConnectError, LostReason, NotDowngraded, ReportError};
+pub use error::{
+    AcquireError, CallError, ConnectError, LostReason, NotDowngraded, ReportError, ShutDownError,
+};
 pub use lock::{AdvisoryRequest, FencedRequest, Guard, Queued};
 pub use operator::{Operator, OwnerReport};
 pub use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
@@ -51,4 +66,5 @@ pub use palisade_types::{
 };
 pub use reads::{LeaseReader, Reader, StaleReader};
 pub use session::{Session, SessionBuilder};
+pub use shutdown::Termination;
 pub use watch::{Listing, Watch, WatchError, WatchItem, WatchRequest};

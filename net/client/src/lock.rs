@@ -265,6 +265,26 @@ request_methods!(AdvisoryRequest);
 
 /// A held lock. Released when it is dropped.
 ///
+/// ```no_run
+/// # async fn example(session: palisade_client::Session) -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn write(_: &palisade_client::Fence, _: u32) -> Result<(), std::io::Error> { Ok(()) }
+/// let guard = session.fenced("import/orders", "orders-db").acquire().await?;
+/// for part in 0..10 {
+///     if !guard.is_valid() {
+///         return Err(guard.lost().await.into());
+///     }
+///     write(guard.fence(), part).await?;
+/// }
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// It belongs to its session and to no thread, task or runtime: whoever has it may use, release or drop it
+/// anywhere. Dropping it only leaves word for the client's task, so it never waits and never panics. When
+/// that task has ended with its runtime, nobody renews any more: the guard says that it is lost
+/// ([`LostReason::Stopped`]), dropping it does nothing, and the key is free when the session has expired.
+///
 /// What a guard cannot do: a process that is stopped (SIGSTOP, a paused virtual machine) runs
 /// nothing, so it cannot notice that its lease runs out, and between a check and the write that
 /// follows it any amount of time may pass. The fence makes the late write harmless, if the resource

@@ -120,12 +120,30 @@ macro_rules! reader {
 reader! {
     /// Reads that hold everything acknowledged to anybody before they were asked. Made by
     /// [`Client::read`] and [`Client::read_anywhere`].
+    ///
+    /// ```no_run
+    /// # async fn example(client: palisade_client::Client) -> Result<(), palisade_client::CallError> {
+    /// let reader = client.read_anywhere();
+    /// if let Some(leader) = reader.leader("scheduler").await?.value {
+    ///     println!("{} leads under {}", String::from_utf8_lossy(&leader.value), leader.fence);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     Reader
 }
 
 reader! {
     /// Reads that the leader may answer by its lease: made by [`Client::read_by_lease`]. Each answer
     /// says whether it did ([`crate::Consistency::Lease`]) or confirmed its leadership first.
+    ///
+    /// ```no_run
+    /// # async fn example(client: palisade_client::Client) -> Result<(), palisade_client::CallError> {
+    /// let answer = client.read_by_lease().get("services/web/3").await?;
+    /// println!("{:?}, {}", answer.value, answer.read.consistency);
+    /// # Ok(())
+    /// # }
+    /// ```
     LeaseReader
 }
 

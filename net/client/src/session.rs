@@ -82,7 +82,7 @@ pub(crate) struct Handle {
     pub(crate) shared: Arc<Shared>,
     pub(crate) tag: Tag,
     pub(crate) lease: Arc<Lease>,
-    lost: LostReceiver,
+    pub(crate) lost: LostReceiver,
     opened: Option<Opened>,
 }
 
@@ -119,7 +119,8 @@ pub(crate) async fn lost(mut lost: LostReceiver) -> LostReason {
 }
 
 /// An open session. Cheap to clone; it renews itself at a third of its TTL, undisturbed by what the
-/// application does, and is closed when the last clone and the last guard are dropped.
+/// application does, and is closed when the last clone and the last guard are dropped, on whatever thread.
+/// A program that is told to end calls [`Session::shut_down`].
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {

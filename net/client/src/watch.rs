@@ -40,6 +40,17 @@ pub enum WatchError {
     Stopped,
 }
 
+impl WatchError {
+    /// Whether the same watch, begun again, can never go on. One of a cluster that was reset can be begun
+    /// from the present state.
+    pub fn is_final(&self) -> bool {
+        match self {
+            WatchError::Refused(refusal) => refusal.is_final(),
+            WatchError::ClusterReset | WatchError::Stopped => true,
+        }
+    }
+}
+
 /// A watch that has not begun. Made by [`crate::Client::watch`].
 #[must_use = "nothing is watched before `start` is called"]
 pub struct WatchRequest {

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use kit::{HELD, Order, SESSION, Server, holder};
 use palisade_client::blocking::Client;
-use palisade_client::{AcquireError, CallError, Cause, ClientConfig, ConnectError, LostReason, Refusal};
+use palisade_client::{
+    AcquireError, CallError, Cause, ClientConfig, ConnectError, LostReason, Refusal, ShutDownError,
+};
 use palisade_wire::{Push, Request};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -126,4 +128,22 @@ fn ephemeral_keys_are_put_deleted_read_and_listed() {
         assert_eq!(client.values("svc/", Some("svc/2"), 9).unwrap().rows.len(), 1);
     };
     with_server(work, |r| matches!(r, Request::Delete { .. }));
+}
+
+#[test]
+fn a_session_is_shut_down_when_the_thread_that_holds_a_guard_has_stopped() {
+    let work = |client: Client, _: &dyn Fn(Order)| {
+        let session = client.session().open().unwrap();
+        let guard = session.advisory("k").acquire().unwrap();
+        let remain = session.shut_down(Duration::from_millis(1)).unwrap_err();
+        assert!(matches!(remain, ShutDownError::GuardsRemain { left: 1, .. }), "{remain}");
+        let worker = thread::spawn(move || {
+            let reason = guard.lost_within(PATIENCE);
+            guard.release().unwrap();
+            reason
+        });
+        assert_eq!(session.shut_down(PATIENCE), Ok(()));
+        assert_eq!(worker.join().unwrap(), Some(LostReason::ShuttingDown));
+    };
+    with_server(work, |r| *r == Request::CloseSession { session: SESSION });
 }

@@ -66,6 +66,11 @@ impl Server {
         assert!(self.orders.send(order).is_ok(), "the server runs");
     }
 
+    /// Waits for a request, for as long as it takes.
+    pub(crate) async fn any(&mut self) -> Request {
+        self.seen.recv().await.expect("the server runs")
+    }
+
     /// Waits for a request of a certain kind.
     pub(crate) async fn sees(&mut self, like: impl Fn(&Request) -> bool) -> Request {
         let look = async {
@@ -176,6 +181,10 @@ pub(crate) fn answer(request: &Request) -> Option<Reply> {
             _ => Reply::Queued { session: *session, ticket: *ticket, place: 2, holder: holder() },
         },
         Request::Acquire { session, ticket, key, .. } => {
+            let fence = Fence::new(key.clone(), Epoch(9), Epoch(9)).expect("a fence");
+            Reply::Granted { session: *session, ticket: *ticket, fence }
+        }
+        Request::Campaign { session, ticket, key, .. } => {
             let fence = Fence::new(key.clone(), Epoch(9), Epoch(9)).expect("a fence");
             Reply::Granted { session: *session, ticket: *ticket, fence }
         }

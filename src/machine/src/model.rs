@@ -8,9 +8,9 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use palisade_types::{
-    Cause, Class, ClusterLimits, Description, Epoch, Fence, HolderInfo, Key, LockRow, LogIndex, Mode, Name,
+    Cause, Class, ClusterLimits, Description, Epoch, Event, Fence, Happened, HolderInfo, Key, LockRow, LogIndex, Mode, Name,
     OnDeath, OperatorAct, OperatorRow, Outcome, Refusal, Reply, SessionId, SessionRow, SessionToken, ShardId,
-    Standing, Ticket, Transition, TransitionKind, Value, WaiterInfo,
+    Standing, Ticket, Transition, TransitionKind, Value, ValueRow, WaiterInfo,
 };
 
 use crate::{Applied, ApplyError, Command, Effect};
@@ -18,6 +18,7 @@ use account::len;
 
 mod account;
 mod convert;
+mod news;
 mod operate;
 mod reads;
 mod values;
@@ -113,6 +114,9 @@ pub struct Model {
     /// Oldest first; the clock in place of the time since.
     operators: Vec<OperatorRow>,
     values: values::Values,
+    /// The index of the last command, and what it changed.
+    now: LogIndex,
+    news: Vec<Event>,
 }
 
 impl Model {
@@ -133,6 +137,8 @@ impl Model {
             epoch_floor: 0,
             operators: Vec::new(),
             values: values::Values::default(),
+            now: LogIndex(0),
+            news: Vec::new(),
         }
     }
 
@@ -146,6 +152,8 @@ impl Model {
         command: &[u8],
         effects: &mut Vec<Effect>,
     ) -> Result<(), ApplyError> {
+        self.now = at.index;
+        self.news.clear();
         if command.is_empty() {
             return Ok(());
         }
@@ -251,6 +259,7 @@ impl Model {
         if let Some(refusal) = refusal {
             return effects.push(Effect::Reply(Reply::Refused(refusal)));
         }
+        self.tell(None, session, fresh.owner.as_ref(), Happened::SessionOpened { ttl_ms });
         self.sessions.push(fresh);
         effects.push(Effect::Reply(Reply::Opened { session, ttl_ms, gone_within_ms: 0, short_ttl: false }));
         effects.push(Effect::SessionOpened { session, ttl_ms });
@@ -461,7 +470,8 @@ impl Model {
         claim.epoch = lock.epoch;
         claim.barrier = lock.holders.first().map_or(lock.epoch, |first| first.epoch);
         let fence = fence(key, &claim);
-        lock.holders.push(claim);
+        lock.holders.push(claim.clone());
+        self.tell_grant(key, &claim);
         fence
     }
 
@@ -472,6 +482,7 @@ impl Model {
         let old = lock.holders.remove(place);
         let ended = (at.index, at.clock_ms);
         keep(lock, Tenure { session: old.session, epoch, granted: old.since, ended, how });
+        self.tell_release(key, &old, how);
         self.admit(at, key, effects);
     }
 
@@ -569,6 +580,7 @@ impl Model {
         let session = self.sessions[place].id;
         effects.push(Effect::SessionEnded { session, cause });
         let dead = self.sessions.remove(place);
+        self.tell(None, session, dead.owner.as_ref(), Happened::SessionEnded { cause });
         self.ended.push((session, dead.token, cause));
         if self.ended.len() > self.limits.ended_sessions as usize {
             self.ended.remove(0);
@@ -597,7 +609,9 @@ impl Model {
             self.quarantined.sort_by_key(|s| s.id);
         }
         let left = self.let_go(at, session, cause, now, effects);
-        self.values.end(session, left);
+        for row in self.values.end(session, cause, left) {
+            self.tell(Some(&row.key), session, row.owner.as_ref(), Happened::Vanished { cause });
+        }
     }
 
     /// Frees what a dead session holds, but what is in quarantine or waits for a sweep already. Returns
@@ -640,7 +654,9 @@ impl Model {
         for _ in 0..releases.min(50) {
             let list = if self.wanted.is_empty() { &mut self.unwanted } else { &mut self.wanted };
             if list.is_empty() {
-                self.values.sweep();
+                if let Some((row, cause)) = self.values.sweep() {
+                    self.tell(Some(&row.key), row.session, row.owner.as_ref(), Happened::Vanished { cause });
+                }
                 continue;
             }
             let Left { key, epoch, cause } = list.remove(0);

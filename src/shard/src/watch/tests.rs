@@ -1,11 +1,14 @@
 //! Watchers on a machine, without a log: every change once and in order, whatever the slices, the
 //! room of connections and the length of the history.
 
+mod values;
+
 use std::collections::BTreeMap;
 
 use palisade_machine::{Applied, Command, Machine};
 use palisade_types::{
     Cause, Class, ClusterLimits, Epoch, Happened, Key, Mode, OnDeath, Rng, SessionId, SessionToken, Ticket,
+    Value,
 };
 use palisade_wire::{EVENTS_BYTES_MAX, Push, WatchEnd};
 
@@ -13,6 +16,10 @@ use super::*;
 
 const SHARD: ShardId = ShardId(0);
 const CLUSTER: ClusterIdentity = ClusterIdentity(7);
+
+fn of_size(size: usize) -> Value {
+    Value::from(std::vec![size as u8; size])
+}
 
 fn name(text: &str) -> Key {
     Key::new(text).expect("a name")
@@ -30,6 +37,9 @@ struct Viewer {
     listed: bool,
     holders: BTreeMap<(Key, Epoch), SessionId>,
     sessions: BTreeMap<SessionId, u32>,
+    /// What leaders say, and ephemeral keys.
+    leaders: BTreeMap<(Key, Epoch), Value>,
+    values: BTreeMap<Key, (SessionId, Value)>,
     changes: Vec<(LogIndex, Option<Key>)>,
     coalesced: usize,
     progress: usize,
@@ -77,11 +87,13 @@ impl Viewer {
         if let (Some((_, barrier)), Some(key)) = (event.what.grant(), &event.key) {
             let before = self.holders.len();
             self.holders.retain(|(of, epoch), _| of != key || *epoch >= barrier);
+            self.leaders.retain(|(of, epoch), _| of != key || *epoch >= barrier);
             assert!(coalesced || self.holders.len() == before, "who left was said to leave: {event:?}");
         }
         let of = |epoch| (event.key.clone().expect("a key"), epoch);
+        self.learn_values(&event, coalesced);
         match event.what {
-            Happened::Held { epoch, .. } => {
+            Happened::Held { epoch, .. } | Happened::Leads { epoch, .. } => {
                 self.holders.insert(of(epoch), event.session);
                 return;
             }
@@ -89,12 +101,16 @@ impl Viewer {
                 self.sessions.insert(event.session, ttl_ms);
                 return;
             }
-            Happened::Free { .. } => return,
+            Happened::Free { .. } | Happened::Stands { .. } => return,
             _ => {}
         }
         self.changes.push((event.revision, event.key.clone()));
         match event.what {
-            Happened::Granted { epoch, .. } => {
+            Happened::Proclaimed { epoch, .. } => {
+                let before = self.holders.insert(of(epoch), event.session);
+                assert!(before == Some(event.session) || !self.whole || coalesced, "{event:?}");
+            }
+            Happened::Granted { epoch, .. } | Happened::Elected { epoch, .. } => {
                 let before = self.holders.insert(of(epoch), event.session);
                 assert!(before.is_none() || coalesced);
             }
@@ -114,16 +130,38 @@ impl Viewer {
     }
 }
 
-/// Who holds what is selected.
-fn holders(machine: &Machine, selector: &Selector) -> BTreeMap<(Key, Epoch), SessionId> {
-    let mut held = BTreeMap::new();
-    let rest = machine.present(selector, &Place::Start, 100_000, |row| {
-        if let Happened::Held { epoch, .. } = row.what {
-            held.insert((row.key.expect("a key"), epoch), row.session);
+impl Viewer {
+    fn learn_values(&mut self, event: &Event, coalesced: bool) {
+        let Some(key) = event.key.clone() else { return };
+        match &event.what {
+            Happened::Leads { epoch, value, .. }
+            | Happened::Elected { epoch, value }
+            | Happened::Proclaimed { epoch, value } => {
+                self.leaders.insert((key, *epoch), value.clone());
+            }
+            Happened::Released { epoch, .. } => {
+                self.leaders.remove(&(key, *epoch));
+            }
+            Happened::Stands { value, .. } | Happened::Put { value, .. } => {
+                self.values.insert(key, (event.session, value.clone()));
+            }
+            Happened::Deleted | Happened::Vanished { .. } => {
+                let before = self.values.remove(&key);
+                assert!(before.is_some() || !self.whole || coalesced, "{event:?}");
+            }
+            _ => {}
         }
-    });
-    assert_eq!(rest, None);
-    held
+    }
+
+    /// Knows exactly what the state is.
+    fn compare(&self, machine: &Machine, selector: &Selector) {
+        let mut wanted = Viewer::default();
+        let rest = machine.present(selector, &Place::Start, 100_000, |row| wanted.learn(row, false));
+        assert_eq!(rest, None);
+        assert_eq!(self.holders, wanted.holders, "{selector}");
+        assert_eq!(self.leaders, wanted.leaders, "{selector}");
+        assert_eq!(self.values, wanted.values, "{selector}");
+    }
 }
 
 struct World {
@@ -179,6 +217,25 @@ impl World {
     fn claim(&mut self, session: SessionId, ticket: Ticket, key: Key, mode: Mode) {
         let (class, resource, on_death) = (Class::Advisory, None, OnDeath::Release);
         self.apply(&Command::Acquire { session, ticket, key, class, resource, mode, wait: true, on_death });
+    }
+
+    fn campaign(&mut self, session: SessionId, ticket: u64, key: &str, size: usize) {
+        let (ticket, key, value) = (Ticket(ticket), name(key), of_size(size));
+        self.apply(&Command::Campaign { session, ticket, key, value, wait: true });
+    }
+
+    fn proclaim(&mut self, session: SessionId, ticket: u64, leads: u64, size: usize) {
+        let (ticket, leads, value) = (Ticket(ticket), Ticket(leads), of_size(size));
+        self.apply(&Command::Proclaim { session, ticket, leads, value });
+    }
+
+    fn put(&mut self, session: SessionId, ticket: u64, key: &str, size: usize) {
+        let (ticket, key, value) = (Ticket(ticket), name(key), of_size(size));
+        self.apply(&Command::Put { session, ticket, key, value });
+    }
+
+    fn delete(&mut self, session: SessionId, ticket: u64, key: &str) {
+        self.apply(&Command::Delete { session, ticket: Ticket(ticket), key: name(key) });
     }
 
     fn release(&mut self, session: SessionId, ticket: u64) {
@@ -329,8 +386,7 @@ fn the_present_state_comes_first_and_is_whole_while_everything_changes() {
     }
     assert!(steps > 5, "in pages, {steps} steps");
     w.turns();
-    let held = holders(&w.machine, &Selector::Keys);
-    assert_eq!(w.viewer(1, 1).holders, held);
+    w.viewer(1, 1).compare(&w.machine, &Selector::Keys);
     assert_eq!(w.viewer(1, 2).sessions.len(), 2);
     assert!(w.viewer(1, 3).listed);
 }
@@ -588,7 +644,11 @@ fn random_watchers_miss_nothing_and_hear_nothing_twice() {
             ticket += 1;
             let text = std::format!("{}{}", ["a", "b"][rng.below(2) as usize], rng.below(3));
             let session = sessions[rng.below(2) as usize];
-            match rng.below(4) {
+            match rng.below(8) {
+                4 => w.campaign(session, ticket, &text, [1, 70][rng.below(2) as usize]),
+                5 => w.proclaim(session, ticket, rng.between(1, ticket), [3, 90][rng.below(2) as usize]),
+                6 => w.put(session, ticket, &text, [0, 200][rng.below(2) as usize]),
+                7 => w.delete(session, ticket, &text),
                 0 => w.take(session, ticket, &text),
                 1 => w.claim(session, Ticket(ticket), name(&text), Mode::Shared),
                 _ => w.release(session, rng.between(1, ticket)),
@@ -631,12 +691,11 @@ fn random_watchers_miss_nothing_and_hear_nothing_twice() {
         }
         assert!(whole > 0, "seed {seed} proves nothing");
         for ((conn, watch), selector) in present {
-            let wanted = holders(&w.machine, &selector);
             let viewer = w.viewer(conn, watch);
             if !viewer.ended {
                 shortened += usize::from(viewer.coalesced > 0);
                 assert!(viewer.listed, "seed {seed}");
-                assert_eq!(viewer.holders, wanted, "seed {seed}, {selector}");
+                viewer.compare(&w.machine, &selector);
             }
         }
     }

@@ -30,6 +30,7 @@ mod core;
 mod downgrade;
 mod greeting;
 mod net;
+mod observe;
 mod session;
 mod timers;
 mod watch;
@@ -42,5 +43,6 @@ pub use api::{
 pub use config::{CoreConfig, NoEndpoints};
 pub use core::Core;
 pub use palisade_wire::Query;
+pub use observe::{Leader, NotAnElection, Observed, Observer};
 pub use session::margin;
 pub use watch::{Listing, Watch, WatchAction, WatchError, WatchFrom, WatchItem};

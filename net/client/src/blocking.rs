@@ -25,6 +25,8 @@
 //! # Panics
 //! No call here may be made from a thread that runs an executor: it would stand still. They panic there.
 
+mod observe;
+
 use std::ops::Deref;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
@@ -36,6 +38,8 @@ use palisade_types::{
 };
 use tokio::runtime::{Builder, Handle};
 use tokio::task::AbortHandle;
+
+pub use observe::{ObserveRequest, Observer};
 
 use crate::config::ClientConfig;
 use crate::error::{AcquireError, CallError, ConnectError, LostReason};

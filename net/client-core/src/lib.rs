@@ -42,7 +42,7 @@ pub use api::{
 };
 pub use config::{CoreConfig, NoEndpoints};
 pub use core::Core;
-pub use palisade_wire::Query;
 pub use observe::{Leader, NotAnElection, Observed, Observer};
+pub use palisade_wire::Query;
 pub use session::margin;
 pub use watch::{Listing, Watch, WatchAction, WatchError, WatchFrom, WatchItem};

@@ -100,11 +100,8 @@ fn the_present_state_comes_first_and_then_every_change() {
 #[test]
 fn one_leader_after_the_other_under_one_revision_leaves_no_vacancy() {
     let mut o = Observer::new();
-    let started = [
-        WatchItem::Listing(Listing::Asked),
-        leads(10, 4, "a"),
-        WatchItem::Listed { cursor: cursor(10) },
-    ];
+    let started =
+        [WatchItem::Listing(Listing::Asked), leads(10, 4, "a"), WatchItem::Listed { cursor: cursor(10) }];
     check(&take(&mut o, started), &[(4, Some("a"))]);
     // In the midst of a revision the cursor stands before it.
     check(&take(&mut o, [change(released(12, 4), 11)]), &[]);
@@ -190,12 +187,8 @@ fn what_changes_while_the_present_state_is_told_is_part_of_it() {
 
 #[test]
 fn a_lock_of_that_name_is_an_error_and_an_ephemeral_key_is_nothing() {
-    let stands = Happened::Stands {
-        created: LogIndex(1),
-        modified: LogIndex(2),
-        ending: false,
-        value: value("x"),
-    };
+    let stands =
+        Happened::Stands { created: LogIndex(1), modified: LogIndex(2), ending: false, value: value("x") };
     let mut o = Observer::new();
     let told = take(
         &mut o,

@@ -48,8 +48,9 @@ pub use operator::{Operator, OwnerReport};
 pub use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 pub use palisade_types::{
     Cause, Class, ClusterId, Cursor, CursorError, Description, Epoch, Event, Fence, FenceError, Floor,
-    Happened, HolderInfo, LockRow, LogIndex, Mode, NameError, OperatorAct, OperatorRow, Outcome, Refusal, Refused,
-    Selector, SessionId, SessionRow, Standing, Transition, TransitionKind, Value, ValueRow, WaiterInfo,
+    Happened, HolderInfo, LockRow, LogIndex, Mode, NameError, OperatorAct, OperatorRow, Outcome, Refusal,
+    Refused, Selector, SessionId, SessionRow, Standing, Transition, TransitionKind, Value, ValueRow,
+    WaiterInfo,
 };
 pub use reads::{LeaseReader, Reader, StaleReader};
 pub use session::{Session, SessionBuilder};

@@ -1,7 +1,7 @@
 //! Observers of elections: a watch of one key, told as who leads and what the leader says.
 
-pub use palisade_client_core::{NotAnElection, Observed};
 use palisade_client_core as core;
+pub use palisade_client_core::{NotAnElection, Observed};
 use palisade_types::{Cursor, NameError, Selector};
 
 use crate::client::Client;

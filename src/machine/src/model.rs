@@ -8,9 +8,9 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use palisade_types::{
-    Cause, Class, ClusterLimits, Description, Epoch, Event, Fence, Happened, HolderInfo, Key, LockRow, LogIndex, Mode, Name,
-    OnDeath, OperatorAct, OperatorRow, Outcome, Refusal, Reply, SessionId, SessionRow, SessionToken, ShardId,
-    Standing, Ticket, Transition, TransitionKind, Value, ValueRow, WaiterInfo,
+    Cause, Class, ClusterLimits, Description, Epoch, Event, Fence, Happened, HolderInfo, Key, LockRow,
+    LogIndex, Mode, Name, OnDeath, OperatorAct, OperatorRow, Outcome, Refusal, Reply, SessionId, SessionRow,
+    SessionToken, ShardId, Standing, Ticket, Transition, TransitionKind, Value, ValueRow, WaiterInfo,
 };
 
 use crate::{Applied, ApplyError, Command, Effect};

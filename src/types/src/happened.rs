@@ -39,9 +39,7 @@ pub(crate) fn grant_in(kind: u8, fields: &[u8]) -> Option<(Epoch, Epoch)> {
     let (epoch, rest) = fields.split_first_chunk::<8>()?;
     let epoch = Epoch(u64::from_le_bytes(*epoch));
     match kind {
-        HELD | GRANTED | RELEASED => {
-            Some((epoch, Epoch(u64::from_le_bytes(*rest.first_chunk::<8>()?))))
-        }
+        HELD | GRANTED | RELEASED => Some((epoch, Epoch(u64::from_le_bytes(*rest.first_chunk::<8>()?)))),
         FREE | RETIRED => Some((epoch, Epoch(epoch.0.saturating_add(1)))),
         LEADS | ELECTED | PROCLAIMED => Some((epoch, epoch)),
         _ => None,
@@ -162,7 +160,9 @@ impl Happened {
             Happened::Leads { epoch, .. }
             | Happened::Elected { epoch, .. }
             | Happened::Proclaimed { epoch, .. } => Some((epoch, epoch)),
-            Happened::Free { epoch } | Happened::Retired { epoch } => Some((epoch, Epoch(epoch.0.saturating_add(1)))),
+            Happened::Free { epoch } | Happened::Retired { epoch } => {
+                Some((epoch, Epoch(epoch.0.saturating_add(1))))
+            }
             _ => None,
         }
     }

@@ -297,12 +297,16 @@ fn what_leaders_say_is_told_with_the_grant_and_with_each_proclamation() {
         Command::Campaign { session, ticket, key, value, wait: true }
     };
     w.apply(&campaign(a, 1, "a"));
-    let elected = |epoch, said: &str| (Some("e"), Happened::Elected { epoch: Epoch(epoch), value: value(said) });
+    let elected =
+        |epoch, said: &str| (Some("e"), Happened::Elected { epoch: Epoch(epoch), value: value(said) });
     assert_eq!(told(&w), [elected(1, "a")]);
     w.apply(&campaign(b, 1, "b"));
     assert_eq!(told(&w), []);
-    let proclaim = |session, ticket, leads, said: &str| {
-        Command::Proclaim { session, ticket: Ticket(ticket), leads: Ticket(leads), value: value(said) }
+    let proclaim = |session, ticket, leads, said: &str| Command::Proclaim {
+        session,
+        ticket: Ticket(ticket),
+        leads: Ticket(leads),
+        value: value(said),
     };
     w.apply(&proclaim(a, 2, 1, "a2"));
     let proclaimed = |said| (Some("e"), Happened::Proclaimed { epoch: Epoch(1), value: value(said) });
@@ -328,8 +332,11 @@ fn what_leaders_say_is_told_with_the_grant_and_with_each_proclamation() {
 fn ephemeral_keys_are_told_when_they_come_change_and_go_and_apart_from_locks_of_the_same_name() {
     let mut w = World::new();
     let a = w.open(1);
-    let put = |ticket, key: &str, said: &str| {
-        Command::Put { session: a, ticket: Ticket(ticket), key: name(key), value: value(said) }
+    let put = |ticket, key: &str, said: &str| Command::Put {
+        session: a,
+        ticket: Ticket(ticket),
+        key: name(key),
+        value: value(said),
     };
     w.apply(&put(1, "k", "one"));
     let created = LogIndex(w.index);

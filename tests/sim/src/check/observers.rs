@@ -59,7 +59,9 @@ impl Observing {
         {
             let between = (last.revision.next(), told.revision);
             let missed = committed.changes_of_election(&self.election, between).next();
-            demand(missed.is_none(), "W8", || format!("{missed:?} is not told, between {last:?} and {told:?}"))?;
+            demand(missed.is_none(), "W8", || {
+                format!("{missed:?} is not told, between {last:?} and {told:?}")
+            })?;
         }
         self.last = Some(told);
         Ok(())

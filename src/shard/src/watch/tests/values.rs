@@ -66,7 +66,8 @@ fn the_newest_of_a_lock_says_nothing_of_the_ephemeral_key_of_the_same_name() {
 #[test]
 fn who_is_far_behind_in_bytes_is_told_the_newest_before_it_is_forgotten() {
     let (history_events, coalesce_behind) = (100_000, 50_000);
-    let config = WatchConfig { history_events, coalesce_behind, history_bytes: 1 << 20, ..WatchConfig::default() };
+    let config =
+        WatchConfig { history_events, coalesce_behind, history_bytes: 1 << 20, ..WatchConfig::default() };
     let mut w = World::with(config);
     let a = w.open();
     for conn in 1..=2 {

@@ -2,6 +2,7 @@
 //! room of connections and the length of the history.
 
 mod values;
+mod viewer;
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,8 @@ use palisade_wire::{EVENTS_BYTES_MAX, Push, WatchEnd};
 
 use super::*;
 
+use viewer::Viewer;
+
 const SHARD: ShardId = ShardId(0);
 const CLUSTER: ClusterIdentity = ClusterIdentity(7);
 
@@ -23,145 +26,6 @@ fn of_size(size: usize) -> Value {
 
 fn name(text: &str) -> Key {
     Key::new(text).expect("a name")
-}
-
-/// What a watcher has been told, held against the rules as it comes in.
-#[derive(Debug, Default)]
-struct Viewer {
-    upto: LogIndex,
-    /// A push was continued, so the next may share its last revision.
-    open: bool,
-    last: LogIndex,
-    /// It began with the present state.
-    whole: bool,
-    listed: bool,
-    holders: BTreeMap<(Key, Epoch), SessionId>,
-    sessions: BTreeMap<SessionId, u32>,
-    /// What leaders say, and ephemeral keys.
-    leaders: BTreeMap<(Key, Epoch), Value>,
-    values: BTreeMap<Key, (SessionId, Value)>,
-    changes: Vec<(LogIndex, Option<Key>)>,
-    coalesced: usize,
-    progress: usize,
-    ended: bool,
-}
-
-impl Viewer {
-    fn push(&mut self, push: &Push) {
-        assert!(!self.ended, "nothing follows the end");
-        match push {
-            Push::Events { present, coalesced, continued, upto, events, .. } => {
-                assert!(events.bytes().len() <= EVENTS_BYTES_MAX);
-                assert!(*upto >= self.upto, "never back: {upto} after {}", self.upto);
-                let mut revision = LogIndex(0);
-                for event in events.decode().expect("events") {
-                    assert!(event.revision >= revision, "in the order of revisions");
-                    revision = event.revision;
-                    assert!(!event.what.is_present() || *present);
-                    if !event.what.is_present() && !*present {
-                        let again = self.open && event.revision == self.last;
-                        assert!(event.revision > self.upto || again, "each once");
-                    }
-                    self.learn(event, *coalesced);
-                }
-                self.last = self.last.max(revision);
-                self.open = *continued;
-                self.listed |= *present && !continued;
-                self.coalesced += usize::from(*coalesced);
-                self.upto = *upto;
-            }
-            Push::Progress { upto, .. } => {
-                assert!(*upto >= self.upto && !self.open);
-                self.upto = *upto;
-                self.progress += 1;
-            }
-            Push::WatchEnded { why: WatchEnd::Resync, oldest, .. } => {
-                assert!(*oldest > self.upto, "what is missing is really gone");
-                self.ended = true;
-            }
-            other => panic!("{other:?} is not for watchers"),
-        }
-    }
-
-    fn learn(&mut self, event: Event, coalesced: bool) {
-        if let (Some((_, barrier)), Some(key)) = (event.what.grant(), &event.key) {
-            let before = self.holders.len();
-            self.holders.retain(|(of, epoch), _| of != key || *epoch >= barrier);
-            self.leaders.retain(|(of, epoch), _| of != key || *epoch >= barrier);
-            assert!(coalesced || self.holders.len() == before, "who left was said to leave: {event:?}");
-        }
-        let of = |epoch| (event.key.clone().expect("a key"), epoch);
-        self.learn_values(&event, coalesced);
-        match event.what {
-            Happened::Held { epoch, .. } | Happened::Leads { epoch, .. } => {
-                self.holders.insert(of(epoch), event.session);
-                return;
-            }
-            Happened::SessionLives { ttl_ms } => {
-                self.sessions.insert(event.session, ttl_ms);
-                return;
-            }
-            Happened::Free { .. } | Happened::Stands { .. } => return,
-            _ => {}
-        }
-        self.changes.push((event.revision, event.key.clone()));
-        match event.what {
-            Happened::Proclaimed { epoch, .. } => {
-                let before = self.holders.insert(of(epoch), event.session);
-                assert!(before == Some(event.session) || !self.whole || coalesced, "{event:?}");
-            }
-            Happened::Granted { epoch, .. } | Happened::Elected { epoch, .. } => {
-                let before = self.holders.insert(of(epoch), event.session);
-                assert!(before.is_none() || coalesced);
-            }
-            Happened::Released { epoch, .. } => {
-                let before = self.holders.remove(&of(epoch));
-                let unknown = before.is_none() && !self.whole;
-                assert!(before == Some(event.session) || unknown || coalesced);
-            }
-            Happened::SessionOpened { ttl_ms } => {
-                self.sessions.insert(event.session, ttl_ms);
-            }
-            Happened::SessionEnded { .. } => {
-                self.sessions.remove(&event.session);
-            }
-            _ => {}
-        }
-    }
-}
-
-impl Viewer {
-    fn learn_values(&mut self, event: &Event, coalesced: bool) {
-        let Some(key) = event.key.clone() else { return };
-        match &event.what {
-            Happened::Leads { epoch, value, .. }
-            | Happened::Elected { epoch, value }
-            | Happened::Proclaimed { epoch, value } => {
-                self.leaders.insert((key, *epoch), value.clone());
-            }
-            Happened::Released { epoch, .. } => {
-                self.leaders.remove(&(key, *epoch));
-            }
-            Happened::Stands { value, .. } | Happened::Put { value, .. } => {
-                self.values.insert(key, (event.session, value.clone()));
-            }
-            Happened::Deleted | Happened::Vanished { .. } => {
-                let before = self.values.remove(&key);
-                assert!(before.is_some() || !self.whole || coalesced, "{event:?}");
-            }
-            _ => {}
-        }
-    }
-
-    /// Knows exactly what the state is.
-    fn compare(&self, machine: &Machine, selector: &Selector) {
-        let mut wanted = Viewer::default();
-        let rest = machine.present(selector, &Place::Start, 100_000, |row| wanted.learn(row, false));
-        assert_eq!(rest, None);
-        assert_eq!(self.holders, wanted.holders, "{selector}");
-        assert_eq!(self.leaders, wanted.leaders, "{selector}");
-        assert_eq!(self.values, wanted.values, "{selector}");
-    }
 }
 
 struct World {

@@ -31,6 +31,9 @@ pub struct Event {
     pub what: Happened,
 }
 
+/// Every grant and release makes one.
+const _: () = assert!(size_of::<Event>() <= 96);
+
 impl Event {
     /// Appends the event: kind, revision, session, key, owner, then what the kind carries.
     pub fn encode(&self, w: &mut Writer<'_>) {

@@ -71,6 +71,9 @@ pub(crate) enum Verb {
     Sessions(SessionsArgs),
     /// Print what changes, until signalled: first the present state, then every grant and release.
     Watch(WatchArgs),
+    /// Print who leads an election and what the leader says, at first and whenever it changes, until
+    /// signalled.
+    Observe(ObserveArgs),
     /// Ask each endpoint what it says of itself.
     Status,
     /// End the sessions of an owner that is dead for certain, without waiting for their TTL.
@@ -107,6 +110,15 @@ pub(crate) struct WatchArgs {
     /// Print also how far has been seen while nothing changes.
     #[arg(long)]
     pub(crate) progress: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ObserveArgs {
+    /// The name of the election.
+    pub(crate) name: String,
+    /// Go on behind this cursor, instead of beginning with the present state.
+    #[arg(long, value_name = "CURSOR")]
+    pub(crate) from: Option<String>,
 }
 
 #[derive(Args, Debug)]

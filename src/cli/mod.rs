@@ -14,6 +14,7 @@ mod exit;
 mod keep;
 mod lock;
 mod node;
+mod observe;
 mod operator;
 mod output;
 mod put;
@@ -78,6 +79,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
                     Verb::Locks(args) => reads::locks(&global, &args).await,
                     Verb::Sessions(args) => reads::sessions(&global, &args).await,
                     Verb::Watch(args) => watch::run(&global, &args).await,
+                    Verb::Observe(args) => observe::run(&global, &args).await,
                     Verb::Status => reads::status(&global).await,
                     Verb::ReportDead(args) => operator::report_dead(&global, &args).await,
                     Verb::Evict(args) => operator::evict(&global, &args).await,

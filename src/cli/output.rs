@@ -301,13 +301,13 @@ pub(crate) fn session_text(row: &SessionRow) -> String {
 }
 
 /// Bytes that are no text, in hexadecimal.
-fn hex_unless_text(bytes: &[u8]) -> Option<String> {
+pub(crate) fn hex_unless_text(bytes: &[u8]) -> Option<String> {
     let is_text = std::str::from_utf8(bytes).is_ok();
     (!is_text).then(|| bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Bytes in a line for people: what is no text of a line is escaped.
-fn bytes_text(bytes: &[u8]) -> String {
+pub(crate) fn bytes_text(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.escape_debug().to_string(),
         Err(_) => bytes.escape_ascii().to_string(),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::args::{Global, WatchArgs};
 use super::connect;
 use super::exit::{self, Failure};
-use super::output::{Output, cause_name};
+use super::output::{Output, bytes_text, cause_name, hex_unless_text};
 
 /// Watches until signalled.
 pub(crate) async fn run(global: &Global, args: &WatchArgs) -> Result<u8, Failure> {
@@ -52,7 +52,7 @@ async fn print_all(
     }
 }
 
-fn failure(error: &WatchError) -> Failure {
+pub(super) fn failure(error: &WatchError) -> Failure {
     let code = match error {
         WatchError::ClusterReset => exit::REFUSED,
         _ => exit::SOFTWARE,
@@ -60,7 +60,7 @@ fn failure(error: &WatchError) -> Failure {
     Failure::new(code, error.to_string())
 }
 
-fn why_name(why: Listing) -> &'static str {
+pub(super) fn why_name(why: Listing) -> &'static str {
     match why {
         Listing::Asked => "asked",
         Listing::Compacted => "compacted",
@@ -89,9 +89,9 @@ fn item_json(item: &WatchItem) -> Value {
 }
 
 /// What happened in one word, and why if there is a reason.
-fn what_of(what: Happened) -> (&'static str, Option<&'static str>) {
-    let released = |how| match how {
-        TransitionKind::SessionEnded(cause) => cause_name(&cause),
+fn what_of(what: &Happened) -> (&'static str, Option<&'static str>) {
+    let released = |how: &TransitionKind| match how {
+        TransitionKind::SessionEnded(cause) => cause_name(cause),
         TransitionKind::Downgraded => "downgraded",
         TransitionKind::Forced => "forced",
         TransitionKind::Released | TransitionKind::Granted => "released",
@@ -104,8 +104,21 @@ fn what_of(what: Happened) -> (&'static str, Option<&'static str>) {
         Happened::Retired { .. } => ("retired", None),
         Happened::SessionLives { .. } => ("lives", None),
         Happened::SessionOpened { .. } => ("opened", None),
-        Happened::SessionEnded { cause } => ("ended", Some(cause_name(&cause))),
+        Happened::SessionEnded { cause } => ("ended", Some(cause_name(cause))),
+        Happened::Leads { .. } => ("leads", None),
+        Happened::Elected { .. } => ("elected", None),
+        Happened::Proclaimed { .. } => ("proclaimed", None),
+        Happened::Stands { .. } => ("stands", None),
+        Happened::Put { .. } => ("put", None),
+        Happened::Deleted => ("deleted", None),
+        Happened::Vanished { cause } => ("vanished", Some(cause_name(cause))),
     }
+}
+
+/// What kind of thing the key of an event names: locks and elections stand apart from ephemeral keys.
+fn space_of(event: &Event) -> Option<&'static str> {
+    event.key.as_ref()?;
+    Some(if event.what.is_of_value() { "ephemeral" } else { "lock" })
 }
 
 /// The operator's action behind it, if there is one.
@@ -119,40 +132,25 @@ fn action_of(event: &Event) -> Option<u64> {
             Some(event.revision.0)
         }
         Happened::Released { how: TransitionKind::SessionEnded(cause), .. }
+        | Happened::Vanished { cause }
         | Happened::SessionEnded { cause } => of_cause(cause),
         _ => None,
     }
 }
 
 fn event_json(event: &Event, coalesced: bool, cursor: Option<&Cursor>) -> Value {
-    let (what, cause) = what_of(event.what);
+    let (what, cause) = what_of(&event.what);
     let mut line = json!({
         "what": what,
         "revision": event.revision.0,
         "key": event.key.as_deref(),
+        "space": space_of(event),
         "session": event.session.to_string(),
         "owner": event.owner.as_deref(),
         "cause": cause,
         "action": action_of(event),
     });
-    match event.what {
-        Happened::Held { epoch, barrier, .. }
-        | Happened::Granted { epoch, barrier }
-        | Happened::Released { epoch, barrier, .. } => {
-            line["epoch"] = epoch.0.into();
-            line["barrier"] = barrier.0.into();
-        }
-        Happened::Free { epoch } | Happened::Retired { epoch } => {
-            line["epoch"] = epoch.0.into();
-        }
-        Happened::SessionLives { ttl_ms } | Happened::SessionOpened { ttl_ms } => {
-            line["ttl_ms"] = ttl_ms.into();
-        }
-        Happened::SessionEnded { .. } => {}
-    }
-    if let Happened::Held { ending, .. } = event.what {
-        line["ending"] = ending.into();
-    }
+    fill(&mut line, &event.what);
     if coalesced {
         line["coalesced"] = true.into();
     }
@@ -160,6 +158,33 @@ fn event_json(event: &Event, coalesced: bool, cursor: Option<&Cursor>) -> Value 
         line["cursor"] = cursor.to_string().into();
     }
     line
+}
+
+/// Adds what only some events have.
+fn fill(line: &mut Value, what: &Happened) {
+    if let Some((epoch, barrier)) = what.grant() {
+        line["epoch"] = epoch.0.into();
+        if !matches!(what, Happened::Free { .. } | Happened::Retired { .. }) {
+            line["barrier"] = barrier.0.into();
+        }
+    }
+    if let Some(value) = what.value() {
+        line["value"] = std::str::from_utf8(value).ok().into();
+        line["hex"] = hex_unless_text(value).into();
+    }
+    match what {
+        Happened::SessionLives { ttl_ms } | Happened::SessionOpened { ttl_ms } => {
+            line["ttl_ms"] = (*ttl_ms).into();
+        }
+        Happened::Held { ending, .. } | Happened::Leads { ending, .. } => line["ending"] = (*ending).into(),
+        Happened::Stands { created, modified, ending, .. } => {
+            line["created"] = created.0.into();
+            line["modified"] = modified.0.into();
+            line["ending"] = (*ending).into();
+        }
+        Happened::Put { created, .. } => line["created"] = created.0.into(),
+        _ => {}
+    }
 }
 
 fn item_text(item: &WatchItem) -> String {
@@ -188,6 +213,17 @@ fn event_text(event: &Event) -> String {
             format!("{revision:>8}  {key} {what}: {who}, fence {key}@{epoch}/{barrier}")
         }
         Happened::Released { epoch, .. } => format!("{revision:>8}  {key} {what}: {who}, epoch {epoch}"),
+        Happened::Leads { epoch, value, .. }
+        | Happened::Elected { epoch, value }
+        | Happened::Proclaimed { epoch, value } => {
+            format!("{revision:>8}  {key} {what}: {who}, fence {key}@{epoch}/{epoch}: {}", bytes_text(value))
+        }
+        Happened::Stands { value, .. } | Happened::Put { value, .. } => {
+            format!("{revision:>8}  ephemeral {key} {what}: {who}: {}", bytes_text(value))
+        }
+        Happened::Deleted | Happened::Vanished { .. } => {
+            format!("{revision:>8}  ephemeral {key} {what}: {who}")
+        }
         _ => format!("{revision:>8}  {key} {what}: {who}"),
     }
 }

@@ -9,6 +9,7 @@ mod hosts;
 mod kill;
 mod lock;
 mod modes;
+mod observe;
 mod operator;
 mod readme;
 mod reads;

@@ -30,6 +30,7 @@ mod core;
 mod downgrade;
 mod greeting;
 mod net;
+mod observe;
 mod session;
 mod timers;
 mod watch;
@@ -41,6 +42,7 @@ pub use api::{
 };
 pub use config::{CoreConfig, NoEndpoints};
 pub use core::Core;
+pub use observe::{Leader, NotAnElection, Observed, Observer};
 pub use palisade_wire::Query;
 pub use session::margin;
 pub use watch::{Listing, Watch, WatchAction, WatchError, WatchFrom, WatchItem};

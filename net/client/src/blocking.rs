@@ -28,6 +28,7 @@
 //! # Panics
 //! No call here may be made from a thread that runs an executor: it would stand still. They panic there.
 
+mod observe;
 mod reads;
 
 use std::ops::Deref;
@@ -41,6 +42,8 @@ use palisade_types::{
 };
 use tokio::runtime::{Builder, Handle};
 use tokio::task::AbortHandle;
+
+pub use observe::{ObserveRequest, Observer};
 
 use crate::config::ClientConfig;
 use crate::error::{AcquireError, CallError, ConnectError, LostReason, ShutDownError};

@@ -4,7 +4,8 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use palisade_types::{Class, Description, Fence, Name, Refusal, SessionId, Value};
+pub use palisade_client_core::Leader;
+use palisade_types::{Class, Description, Fence, Refusal};
 use palisade_wire::Wait;
 use tokio::sync::oneshot;
 
@@ -14,19 +15,6 @@ use crate::error::{AcquireError, CallError, LostReason};
 use crate::lock::{Guard, Queued, Request, waiting_methods};
 use crate::session::Session;
 use crate::values::{Asked, value};
-
-/// Who leads an election, as its observers see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leader {
-    /// What it says.
-    pub value: Value,
-    /// The session that leads.
-    pub session: SessionId,
-    /// The owner tag of that session.
-    pub owner: Option<Name>,
-    /// The fence of its leadership: an announcement with a lower epoch is stale.
-    pub fence: Fence,
-}
 
 /// A campaign, not yet begun. Made by [`Session::campaign`].
 ///
@@ -128,7 +116,7 @@ impl Leadership {
 }
 
 impl Client {
-    /// Who leads an election at this moment, if anybody does. To follow it, watch it.
+    /// Who leads an election at this moment, if anybody does. To follow it: [`Client::observe`].
     ///
     /// # Errors
     /// As any read; [`CallError::Refused`] with `ClassMismatch` when the key is a lock.
@@ -137,15 +125,13 @@ impl Client {
     }
 }
 
-impl Leader {
-    /// Who leads the election that this describes.
-    pub(crate) fn of(seen: Description) -> Result<Option<Leader>, CallError> {
-        match seen.class {
-            Some(Class::Election) | None => {}
-            Some(has) => return Err(CallError::Refused(Refusal::ClassMismatch { has })),
-        }
-        let Some((holder, value)) = seen.holders.into_iter().next().zip(seen.value) else { return Ok(None) };
-        let Ok(fence) = Fence::new(seen.key, holder.epoch, holder.epoch) else { return Ok(None) };
-        Ok(Some(Leader { value, session: holder.session, owner: holder.owner, fence }))
+/// Who leads the election that this describes.
+pub(crate) fn leader_of(seen: Description) -> Result<Option<Leader>, CallError> {
+    match seen.class {
+        Some(Class::Election) | None => {}
+        Some(has) => return Err(CallError::Refused(Refusal::ClassMismatch { has })),
     }
+    let Some((holder, value)) = seen.holders.into_iter().next().zip(seen.value) else { return Ok(None) };
+    let Ok(fence) = Fence::new(seen.key, holder.epoch, holder.epoch) else { return Ok(None) };
+    Ok(Some(Leader { value, session: holder.session, owner: holder.owner, fence }))
 }

@@ -43,6 +43,7 @@ mod election;
 mod error;
 mod link;
 mod lock;
+mod observe;
 mod operator;
 mod reads;
 mod session;
@@ -57,12 +58,14 @@ pub use error::{
     AcquireError, CallError, ConnectError, LostReason, NotDowngraded, ReportError, ShutDownError,
 };
 pub use lock::{AdvisoryRequest, FencedRequest, Guard, Queued};
+pub use observe::{NotAnElection, ObserveError, ObserveRequest, Observed, Observer};
 pub use operator::{Operator, OwnerReport};
 pub use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 pub use palisade_types::{
     Cause, Class, ClusterId, Cursor, CursorError, Description, Epoch, Event, Fence, FenceError, Floor,
-    Happened, HolderInfo, LockRow, LogIndex, Mode, OperatorAct, OperatorRow, Outcome, Refusal, Refused,
-    Selector, SessionId, SessionRow, Standing, Transition, TransitionKind, ValueRow, WaiterInfo,
+    Happened, HolderInfo, LockRow, LogIndex, Mode, NameError, OperatorAct, OperatorRow, Outcome, Refusal,
+    Refused, Selector, SessionId, SessionRow, Standing, Transition, TransitionKind, Value, ValueRow,
+    WaiterInfo,
 };
 pub use reads::{LeaseReader, Reader, StaleReader};
 pub use session::{Session, SessionBuilder};

@@ -5,7 +5,7 @@ use palisade_client_core::{CallRequest, Query, ReadFrom};
 use palisade_types::{Description, LockRow, LogIndex, OperatorRow, Reply, SessionId, SessionRow, ValueRow};
 
 use crate::client::{Answer, Client, Page, unexpected};
-use crate::election::Leader;
+use crate::election::{Leader, leader_of};
 use crate::error::{CallError, name};
 
 /// What is asked, before it is said of whom and how new it must be.
@@ -111,7 +111,7 @@ macro_rules! reader {
             /// As there.
             pub async fn leader(&self, election: &str) -> Result<Answer<Option<Leader>>, CallError> {
                 let Answer { read, value } = self.describe(election).await?;
-                Ok(Answer { read, value: Leader::of(value)? })
+                Ok(Answer { read, value: leader_of(value)? })
             }
         }
     };

@@ -7,11 +7,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use kit::{HELD, Order, SESSION, Server, holder};
+use kit::{CLUSTER, HELD, Order, SESSION, Server, holder};
 use palisade_client::blocking::Client;
 use palisade_client::{
-    AcquireError, CallError, Cause, ClientConfig, ConnectError, LostReason, Refusal, ShutDownError,
+    AcquireError, CallError, Cause, ClientConfig, ConnectError, Cursor, Happened, Listing, LogIndex,
+    LostReason, ObserveError, Refusal, Selector, ShutDownError, WatchError, WatchItem,
 };
+use palisade_types::{ClusterIdentity, ShardId};
 use palisade_wire::{Push, Request};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -146,4 +148,68 @@ fn a_session_is_shut_down_when_the_thread_that_holds_a_guard_has_stopped() {
         assert_eq!(worker.join().unwrap(), Some(LostReason::ShuttingDown));
     };
     with_server(work, |r| *r == Request::CloseSession { session: SESSION });
+}
+
+fn cursor(cluster: ClusterIdentity, revision: u64) -> Cursor {
+    Cursor::new(cluster, ShardId(0), LogIndex(revision))
+}
+
+#[test]
+fn a_watch_is_iterated_over_item_by_item_and_ends_after_its_first_error() {
+    let work = |client: Client, _: &dyn Fn(Order)| {
+        let selector = Selector::key("k").unwrap();
+        let mut watch = client.watch(selector.clone()).start();
+        // The client may go; its thread lives as long as the watch.
+        let other = client.watch(selector.clone()).after(cursor(ClusterIdentity(99), 3)).start();
+        let now = client.watch(selector).from_now().start();
+        drop(client);
+        let items: Vec<WatchItem> = watch.by_ref().take(4).map(Result::unwrap).collect();
+        assert_eq!(items[0], WatchItem::Listing(Listing::Asked));
+        assert!(matches!(&items[1], WatchItem::Row(row) if matches!(row.what, Happened::Held { .. })));
+        assert_eq!(items[2], WatchItem::Listed { cursor: cursor(CLUSTER, 12) });
+        match &items[3] {
+            WatchItem::Change { event, coalesced: false, cursor: Some(upto) } => {
+                assert!(matches!(event.what, Happened::Released { .. }));
+                assert_eq!(*upto, cursor(CLUSTER, 13));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(watch.next_within(Duration::ZERO), Ok(None), "nothing else happens");
+        let told: Vec<_> = other.collect();
+        assert_eq!(told, [Err(WatchError::ClusterReset)], "the error once, and no more");
+        let stands = now.take(1).next();
+        assert_eq!(stands, Some(Ok(WatchItem::Progress { cursor: cursor(CLUSTER, 12) })));
+    };
+    with_server(work, |r| matches!(r, Request::Watch { cursor: Some(_), .. }));
+}
+
+#[test]
+fn an_observer_is_iterated_over_leader_by_leader_and_ends_after_its_first_error() {
+    let work = |client: Client, _: &dyn Fn(Order)| {
+        let mut observer = client.observe("election").unwrap().start();
+        let told: Vec<_> = observer.by_ref().take(3).map(Result::unwrap).collect();
+        let said = told.iter().map(|told| {
+            let leader = told.leader.as_ref().unwrap();
+            (leader.fence.to_string(), String::from_utf8(leader.value.to_vec()).unwrap(), told.present)
+        });
+        let wanted = [
+            ("election@1/1", "one", Some(Listing::Asked)),
+            ("election@2/2", "two", None),
+            ("election@2/2", "two, ready", None),
+        ];
+        let wanted = wanted.map(|(fence, value, why)| (fence.to_owned(), value.to_owned(), why));
+        assert_eq!(said.collect::<Vec<_>>(), wanted, "the leader changed in one step");
+        assert_eq!(observer.cursor(), Some(&cursor(CLUSTER, 14)));
+        assert_eq!(observer.next_within(Duration::ZERO), Ok(None));
+        let other = client.observe("election").unwrap().after(cursor(ClusterIdentity(99), 3)).start();
+        let told: Vec<_> = other.collect();
+        assert_eq!(told, [Err(ObserveError::Watch(WatchError::ClusterReset))]);
+        let told: Vec<_> = client.observe("k").unwrap().start().collect();
+        assert!(
+            matches!(&told[..], [Err(ObserveError::NotAnElection(error))] if *error.key == *"k"),
+            "{told:?}"
+        );
+        assert!(client.observe("").is_err());
+    };
+    with_server(work, |r| matches!(r, Request::Watch { cursor: Some(_), .. }));
 }

@@ -70,7 +70,7 @@ impl Machine {
         let (session, how) = (owner.opened, TransitionKind::Downgraded);
         let id = SessionId { shard: self.shard, opened: session };
         let what = Happened::Released { epoch, barrier, how };
-        self.news.push(of_grant(at, &self.locks.records[lock], id, owner.owner.as_ref(), what));
+        self.news.push(of_grant(at.index, &self.locks.records[lock], id, owner.owner.as_ref(), what));
         self.locks.history_mut(lock).record(Tenure { session, epoch, granted, ended: at.when(), how });
     }
 

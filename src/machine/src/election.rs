@@ -66,6 +66,11 @@ impl Candidates {
         Some((&candidate.campaign, candidate.value()))
     }
 
+    /// What a candidate says now.
+    pub(crate) fn value(&self, claim: Slot) -> Value {
+        self.by_claim.get(&claim).expect("who leads has campaigned").value().clone()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.by_claim.len()
     }
@@ -112,6 +117,7 @@ impl Machine {
         };
         if !self.mutants.has(Mutant::E1) {
             self.candidates.proclaim(claim, value);
+            self.tell_proclaimed(claim);
         }
         let outcome = Outcome::Done;
         self.sessions.records[owner].tickets.finish(ticket, outcome);

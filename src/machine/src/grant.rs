@@ -40,8 +40,11 @@ impl Machine {
         let (held, owner) =
             (&self.locks.records[lock], &self.sessions.records[self.claims.records[claim].session]);
         let session = SessionId { shard: self.shard, opened: owner.opened };
-        let what = Happened::Granted { epoch, barrier };
-        self.news.push(of_grant(at, held, session, owner.owner.as_ref(), what));
+        let what = match held.class {
+            Class::Election => Happened::Elected { epoch, value: self.candidates.value(claim) },
+            _ => Happened::Granted { epoch, barrier },
+        };
+        self.news.push(of_grant(at.index, held, session, owner.owner.as_ref(), what));
         Fence::new(held.key.clone(), epoch, barrier).expect("a grant's epoch is in range")
     }
 
@@ -97,7 +100,7 @@ impl Machine {
         let session = owner.opened;
         let id = SessionId { shard: self.shard, opened: session };
         let what = Happened::Released { epoch, barrier, how };
-        self.news.push(of_grant(at, &self.locks.records[ended.lock], id, owner.owner.as_ref(), what));
+        self.news.push(of_grant(at.index, &self.locks.records[ended.lock], id, owner.owner.as_ref(), what));
         if !owner.is_live() && owner.open.is_empty() {
             self.sessions.records.remove(ended.session);
         }

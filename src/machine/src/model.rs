@@ -8,9 +8,9 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use palisade_types::{
-    Cause, Class, ClusterLimits, Description, Epoch, Fence, HolderInfo, Key, LockRow, LogIndex, Mode, Name,
-    OnDeath, OperatorAct, OperatorRow, Outcome, Refusal, Reply, SessionId, SessionRow, SessionToken, ShardId,
-    Standing, Ticket, Transition, TransitionKind, Value, WaiterInfo,
+    Cause, Class, ClusterLimits, Description, Epoch, Event, Fence, Happened, HolderInfo, Key, LockRow,
+    LogIndex, Mode, Name, OnDeath, OperatorAct, OperatorRow, Outcome, Refusal, Reply, SessionId, SessionRow,
+    SessionToken, ShardId, Standing, Ticket, Transition, TransitionKind, Value, ValueRow, WaiterInfo,
 };
 
 use crate::{Applied, ApplyError, Command, Effect};
@@ -18,6 +18,8 @@ use account::len;
 
 mod account;
 mod convert;
+mod news;
+mod no_claim;
 mod operate;
 mod reads;
 mod values;
@@ -113,6 +115,9 @@ pub struct Model {
     /// Oldest first; the clock in place of the time since.
     operators: Vec<OperatorRow>,
     values: values::Values,
+    /// The index of the last command, and what it changed.
+    now: LogIndex,
+    news: Vec<Event>,
 }
 
 impl Model {
@@ -133,6 +138,8 @@ impl Model {
             epoch_floor: 0,
             operators: Vec::new(),
             values: values::Values::default(),
+            now: LogIndex(0),
+            news: Vec::new(),
         }
     }
 
@@ -146,6 +153,8 @@ impl Model {
         command: &[u8],
         effects: &mut Vec<Effect>,
     ) -> Result<(), ApplyError> {
+        self.now = at.index;
+        self.news.clear();
         if command.is_empty() {
             return Ok(());
         }
@@ -251,6 +260,7 @@ impl Model {
         if let Some(refusal) = refusal {
             return effects.push(Effect::Reply(Reply::Refused(refusal)));
         }
+        self.tell(None, session, fresh.owner.as_ref(), Happened::SessionOpened { ttl_ms });
         self.sessions.push(fresh);
         effects.push(Effect::Reply(Reply::Opened { session, ttl_ms, gone_within_ms: 0, short_ttl: false }));
         effects.push(Effect::SessionOpened { session, ttl_ms });
@@ -368,89 +378,6 @@ impl Model {
         Reply::Queued { session, ticket, place, holder: Box::new(holder) }
     }
 
-    /// The answer to an acquire whose ticket alone decides it.
-    fn old_or_bad_ticket(
-        &self,
-        at: Applied,
-        s: &Session,
-        key: &Key,
-        class: Class,
-        claim: &Claim,
-    ) -> Option<Reply> {
-        let (session, ticket) = (claim.session, claim.ticket);
-        if ticket.0 == 0 || ticket.0 >= 1 << 60 {
-            return Some(bad_ticket());
-        }
-        let same = |known: &Key, c: &Claim| {
-            known == key
-                && self.locks[known].class == class
-                && (c.mode, c.wait, c.on_death, c.was) == (claim.mode, claim.wait, claim.on_death, None)
-                && (&c.resource, &c.value) == (&claim.resource, &claim.value)
-        };
-        let mismatch = Some(Reply::Refused(Refusal::TicketMismatch { ticket }));
-        if let Some((known, held)) = self.held_by(session, ticket) {
-            return if same(&known, &held) {
-                Some(Reply::Granted { session, ticket, fence: fence(&known, &held) })
-            } else {
-                mismatch
-            };
-        }
-        if let Some((known, place)) = self.awaited_by(session, ticket) {
-            let lock = &self.locks[&known];
-            if !same(&known, &lock.queue[place]) {
-                return mismatch;
-            }
-            let holder = Box::new(holder(lock, at.clock_ms)?);
-            return Some(Reply::Queued { session, ticket, place: place as u32, holder });
-        }
-        if let Some(outcome) = Model::outcome(s, ticket) {
-            return Some(Reply::Refused(Refusal::TicketFinished { ticket, outcome }));
-        }
-        if self.ticket_weight(s, None) + 1 > 2_000 {
-            return Some(tickets_full());
-        }
-        None
-    }
-
-    /// The answer to an acquire that gets neither the key nor a place in its queue.
-    fn no_claim(&self, at: Applied, s: &Session, key: &Key, class: Class, claim: &Claim) -> Option<Reply> {
-        let (session, ticket) = (claim.session, claim.ticket);
-        if class == Class::Fenced && claim.resource.is_none() {
-            let reason = "a fenced claim names its resource".to_string();
-            return Some(Reply::Refused(Refusal::BadRequest { reason }));
-        }
-        let lock = self.locks.get(key);
-        if let Some(lock) = lock {
-            if lock.class != class {
-                return Some(Reply::Refused(Refusal::ClassMismatch { has: lock.class }));
-            }
-            if !claim.wait && !may_enter(lock, claim.mode) {
-                let holder = Box::new(holder(lock, at.clock_ms)?);
-                let waiting = lock.queue.len() as u32;
-                return Some(Reply::Denied { session, ticket, waiting, holder });
-            }
-        }
-        if let Some(refusal) = self.full(s.id) {
-            return Some(Reply::Refused(refusal));
-        }
-        let all: usize = self.locks.values().map(|l| l.queue.len() + l.holders.len()).sum();
-        if all >= self.limits.claims as usize {
-            let what = "the number of keys held or awaited".to_string();
-            return Some(Reply::Refused(Refusal::QuotaExceeded { what, limit: self.limits.claims.into() }));
-        }
-        let queue_max = self.limits.waiters_per_key;
-        if lock.is_some_and(|l| !may_enter(l, claim.mode) && l.queue.len() >= queue_max as usize) {
-            let what = "the queue of this key".to_string();
-            return Some(Reply::Refused(Refusal::QuotaExceeded { what, limit: queue_max.into() }));
-        }
-        let said = claim.value.as_ref().map_or(0, |value| value.len() as u64);
-        let more = match lock {
-            None => 448 + key.len() as u64 + 96 + 2 * len(&claim.resource) + said,
-            Some(_) => said,
-        };
-        if more > 0 { self.over_quota(more).map(Reply::Refused) } else { None }
-    }
-
     /// Makes the first of a key's queue a holder.
     fn grant(&mut self, at: Applied, key: &Key) -> Fence {
         let lock = self.locks.get_mut(key).expect("a key with a queue");
@@ -461,7 +388,8 @@ impl Model {
         claim.epoch = lock.epoch;
         claim.barrier = lock.holders.first().map_or(lock.epoch, |first| first.epoch);
         let fence = fence(key, &claim);
-        lock.holders.push(claim);
+        lock.holders.push(claim.clone());
+        self.tell_grant(key, &claim);
         fence
     }
 
@@ -472,6 +400,7 @@ impl Model {
         let old = lock.holders.remove(place);
         let ended = (at.index, at.clock_ms);
         keep(lock, Tenure { session: old.session, epoch, granted: old.since, ended, how });
+        self.tell_release(key, &old, how);
         self.admit(at, key, effects);
     }
 
@@ -569,6 +498,7 @@ impl Model {
         let session = self.sessions[place].id;
         effects.push(Effect::SessionEnded { session, cause });
         let dead = self.sessions.remove(place);
+        self.tell(None, session, dead.owner.as_ref(), Happened::SessionEnded { cause });
         self.ended.push((session, dead.token, cause));
         if self.ended.len() > self.limits.ended_sessions as usize {
             self.ended.remove(0);
@@ -597,7 +527,9 @@ impl Model {
             self.quarantined.sort_by_key(|s| s.id);
         }
         let left = self.let_go(at, session, cause, now, effects);
-        self.values.end(session, left);
+        for row in self.values.end(session, cause, left) {
+            self.tell(Some(&row.key), session, row.owner.as_ref(), Happened::Vanished { cause });
+        }
     }
 
     /// Frees what a dead session holds, but what is in quarantine or waits for a sweep already. Returns
@@ -640,7 +572,9 @@ impl Model {
         for _ in 0..releases.min(50) {
             let list = if self.wanted.is_empty() { &mut self.unwanted } else { &mut self.wanted };
             if list.is_empty() {
-                self.values.sweep();
+                if let Some((row, cause)) = self.values.sweep() {
+                    self.tell(Some(&row.key), row.session, row.owner.as_ref(), Happened::Vanished { cause });
+                }
                 continue;
             }
             let Left { key, epoch, cause } = list.remove(0);

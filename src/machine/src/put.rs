@@ -6,7 +6,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use palisade_types::limits::{PAGE_ROWS_MAX, PAGE_VALUE_BYTES_MAX, TICKET_RANGES_MAX, VALUE_COST};
-use palisade_types::{Cause, Key, LogIndex, Mutant, Outcome, Refusal, Reply, SessionId, Ticket, ValueRow};
+use palisade_types::{
+    Cause, Happened, Key, LogIndex, Mutant, Outcome, Refusal, Reply, SessionId, Ticket, ValueRow,
+};
 
 use crate::acquire::{KEYS_OF_A_SESSION, bad_ticket, tickets_full};
 use crate::machine::{Applied, Machine};
@@ -50,7 +52,11 @@ impl Machine {
         }
         self.sessions.records[owner].tickets.finish(ticket, Outcome::Done);
         let key = Key::new(key).expect("checked when the command was decoded");
-        Reply::Deleted { session, ticket, existed: self.remove_value(&key).is_some() }
+        let removed = self.remove_value(&key);
+        if let Some(value) = &removed {
+            self.tell_value(&key, value, Happened::Deleted);
+        }
+        Reply::Deleted { session, ticket, existed: removed.is_some() }
     }
 
     /// The live session, if this is a ticket that it has not seen and has room for; else the answer.
@@ -110,7 +116,9 @@ impl Machine {
         let record = &self.sessions.records[owner];
         let (session, tag) = (record.opened, record.owner.clone());
         let created = self.values.find(&key).map_or(at.index, |value| value.created);
+        let what = Happened::Put { created, value: bytes.clone() };
         let value = Value { bytes, session, owner: tag, created, modified: at.index, ending: None };
+        self.tell_value(&key, &value, what);
         let before = self.values.insert(key, value);
         if before.as_ref().is_none_or(|value| value.session != session) {
             self.count_value(session, true);
@@ -139,7 +147,7 @@ impl Machine {
     pub(crate) fn drop_values(&mut self, session: LogIndex, cause: Cause, budget: u32) {
         for (n, key) in self.values.take_keys(session).into_iter().enumerate() {
             if n < budget as usize {
-                self.remove_value(&key);
+                self.vanish(&key, cause);
             } else {
                 self.values.leave(key, cause);
             }
@@ -148,8 +156,17 @@ impl Machine {
 
     /// Removes a key from the backlog, if one is there.
     pub(crate) fn sweep_value(&mut self) {
-        if let Some(key) = self.values.next_ending() {
-            self.remove_value(&key);
+        let Some(key) = self.values.next_ending() else { return };
+        let cause = self.values.find(&key).and_then(|value| value.ending);
+        self.vanish(&key, cause.expect("only keys of ended sessions are in the backlog"));
+    }
+
+    /// Removes a key whose session has ended.
+    fn vanish(&mut self, key: &Key, cause: Cause) {
+        if let Some(value) = self.remove_value(key)
+            && !self.mutants.has(Mutant::W5)
+        {
+            self.tell_value(key, &value, Happened::Vanished { cause });
         }
     }
 

@@ -80,6 +80,7 @@ impl World {
         self.watcher.learn(self.index, self.machine.news());
         assert_eq!(self.machine.news(), self.twin.news());
         self.model.apply(at, &bytes, &mut models).unwrap();
+        assert_eq!(self.machine.news(), self.model.news(), "news of {command:?} at {}", self.index);
         assert_eq!(effects, models, "the machine and the model disagree on {command:?} at {}", self.index);
         assert_eq!(effects, twins, "the hash seed shows at {}", self.index);
         let replies = effects.iter().filter(|e| matches!(e, Effect::Reply(_))).count();

@@ -2,125 +2,19 @@
 //! applied, and the same bytes are kept in the history and sent to every watcher.
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use bytes::Bytes;
 
-use crate::cause::{Cause, TransitionKind};
 use crate::codec::{DecodeError, Reader, Writer};
+use crate::happened::{self, Happened};
 use crate::ids::{Epoch, LogIndex, SessionId};
 use crate::name::{Key, Name};
 use crate::watch::Selector;
 
-const HELD: u8 = 1;
-const FREE: u8 = 2;
-const GRANTED: u8 = 3;
-const RELEASED: u8 = 4;
-const RETIRED: u8 = 5;
-const SESSION_LIVES: u8 = 6;
-const SESSION_OPENED: u8 = 7;
-const SESSION_ENDED: u8 = 8;
-
 /// Where the key stands in an encoded event: behind the kind, the revision and the session.
 const KEY_AT: usize = 1 + 8 + 12;
-
-/// What happened to a key or a session; or, in the present state that a watch begins with, how it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Happened {
-    /// Present state: the session holds the key.
-    Held {
-        /// The epoch of its grant.
-        epoch: Epoch,
-        /// The barrier of its fence.
-        barrier: Epoch,
-        /// The session has ended: a sweep is about to release the key, or it is in quarantine.
-        ending: bool,
-    },
-    /// Present state: nobody holds the key. Its session is 0-0.
-    Free {
-        /// The last epoch granted; without a record, the floor the next grant starts above.
-        epoch: Epoch,
-    },
-    /// The key was granted to the session.
-    Granted {
-        /// The epoch of the grant.
-        epoch: Epoch,
-        /// The barrier of its fence.
-        barrier: Epoch,
-    },
-    /// The session no longer holds the key.
-    Released {
-        /// The epoch of the grant that is over.
-        epoch: Epoch,
-        /// The barrier of its fence.
-        barrier: Epoch,
-        /// Why. Never [`TransitionKind::Granted`].
-        how: TransitionKind,
-    },
-    /// An operator had the key's idle record forgotten. Its session is 0-0.
-    Retired {
-        /// The last epoch granted.
-        epoch: Epoch,
-    },
-    /// Present state: the session lives.
-    SessionLives {
-        /// Its TTL in milliseconds.
-        ttl_ms: u32,
-    },
-    /// The session was opened.
-    SessionOpened {
-        /// Its TTL in milliseconds.
-        ttl_ms: u32,
-    },
-    /// The session has ended. Its keys are released by events of their own.
-    SessionEnded {
-        /// Why.
-        cause: Cause,
-    },
-}
-
-impl Happened {
-    /// The grant it is about, and the epoch below which nobody holds the key any more: who keeps account of
-    /// the holders of keys forgets those first, also where changes were coalesced.
-    pub fn grant(self) -> Option<(Epoch, Epoch)> {
-        match self {
-            Happened::Held { epoch, barrier, .. }
-            | Happened::Granted { epoch, barrier }
-            | Happened::Released { epoch, barrier, .. } => Some((epoch, barrier)),
-            Happened::Free { epoch } | Happened::Retired { epoch } => Some((epoch, Epoch(epoch.0 + 1))),
-            Happened::SessionLives { .. }
-            | Happened::SessionOpened { .. }
-            | Happened::SessionEnded { .. } => None,
-        }
-    }
-
-    /// Whether it describes the present state, and not a change.
-    pub fn is_present(self) -> bool {
-        matches!(self, Happened::Held { .. } | Happened::Free { .. } | Happened::SessionLives { .. })
-    }
-}
-
-impl fmt::Display for Happened {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Happened::Held { ending: false, .. } => f.write_str("is held"),
-            Happened::Held { ending: true, .. } => f.write_str("is held by a session that has ended"),
-            Happened::Free { .. } => f.write_str("is free"),
-            Happened::Granted { .. } => f.write_str("granted"),
-            Happened::Released { how: TransitionKind::SessionEnded(cause), .. } => {
-                write!(f, "released: the session {cause}")
-            }
-            Happened::Released { how: TransitionKind::Forced, .. } => {
-                f.write_str("released by an operator, by force")
-            }
-            Happened::Released { .. } => f.write_str("released"),
-            Happened::Retired { .. } => f.write_str("retired"),
-            Happened::SessionLives { .. } => f.write_str("lives"),
-            Happened::SessionOpened { .. } => f.write_str("opened"),
-            Happened::SessionEnded { cause } => write!(f, "ended: {cause}"),
-        }
-    }
-}
+/// What an encoded event has at most beside its names and its value.
+const FIXED_MAX: usize = 64;
 
 /// One change, or one row of the present state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,42 +31,18 @@ pub struct Event {
     pub what: Happened,
 }
 
+/// Every grant and release makes one.
+const _: () = assert!(size_of::<Event>() <= 96);
+
 impl Event {
     /// Appends the event: kind, revision, session, key, owner, then what the kind carries.
     pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u8(match self.what {
-            Happened::Held { .. } => HELD,
-            Happened::Free { .. } => FREE,
-            Happened::Granted { .. } => GRANTED,
-            Happened::Released { .. } => RELEASED,
-            Happened::Retired { .. } => RETIRED,
-            Happened::SessionLives { .. } => SESSION_LIVES,
-            Happened::SessionOpened { .. } => SESSION_OPENED,
-            Happened::SessionEnded { .. } => SESSION_ENDED,
-        });
+        w.u8(self.what.kind());
         w.u64(self.revision.0);
         w.session(self.session);
         w.opt_name(self.key.as_deref());
         w.opt_name(self.owner.as_deref());
-        match self.what {
-            Happened::Held { epoch, barrier, ending } => {
-                w.u64(epoch.0);
-                w.u64(barrier.0);
-                w.bool(ending);
-            }
-            Happened::Granted { epoch, barrier } => {
-                w.u64(epoch.0);
-                w.u64(barrier.0);
-            }
-            Happened::Free { epoch } | Happened::Retired { epoch } => w.u64(epoch.0),
-            Happened::Released { epoch, barrier, how } => {
-                w.u64(epoch.0);
-                w.u64(barrier.0);
-                how.encode(w);
-            }
-            Happened::SessionLives { ttl_ms } | Happened::SessionOpened { ttl_ms } => w.u32(ttl_ms),
-            Happened::SessionEnded { cause } => cause.encode(w),
-        }
+        self.what.encode(w);
     }
 
     /// Reads an event.
@@ -183,23 +53,7 @@ impl Event {
         let kind = r.u8()?;
         let (revision, session) = (LogIndex(r.u64()?), r.session()?);
         let (key, owner) = (r.opt_name()?, r.opt_name()?);
-        let what = match kind {
-            HELD => {
-                let (epoch, barrier) = (Epoch(r.u64()?), Epoch(r.u64()?));
-                Happened::Held { epoch, barrier, ending: r.bool("ending")? }
-            }
-            FREE => Happened::Free { epoch: Epoch(r.u64()?) },
-            GRANTED => Happened::Granted { epoch: Epoch(r.u64()?), barrier: Epoch(r.u64()?) },
-            RELEASED => {
-                let (epoch, barrier) = (Epoch(r.u64()?), Epoch(r.u64()?));
-                Happened::Released { epoch, barrier, how: TransitionKind::decode(r)? }
-            }
-            RETIRED => Happened::Retired { epoch: Epoch(r.u64()?) },
-            SESSION_LIVES => Happened::SessionLives { ttl_ms: r.u32()? },
-            SESSION_OPENED => Happened::SessionOpened { ttl_ms: r.u32()? },
-            SESSION_ENDED => Happened::SessionEnded { cause: Cause::decode(r)? },
-            other => return Err(DecodeError::Unknown { what: "event", value: other.into() }),
-        };
+        let what = Happened::decode(kind, r)?;
         Ok(Event { revision, key, session, owner, what })
     }
 
@@ -209,6 +63,27 @@ impl Event {
         let rest = encoded.get(KEY_AT..).unwrap_or_default();
         let Some((len, rest)) = rest.split_first_chunk::<2>() else { return &[] };
         rest.get(..usize::from(u16::from_le_bytes(*len))).unwrap_or_default()
+    }
+
+    /// Whether an encoded event is about an ephemeral key.
+    pub fn is_of_value(encoded: &[u8]) -> bool {
+        encoded.first().is_some_and(|kind| happened::is_of_value(*kind))
+    }
+
+    /// [`Happened::grant`] of an encoded event, without decoding the rest; nothing also when these bytes
+    /// are no event.
+    pub fn grant_in(encoded: &[u8]) -> Option<(Epoch, Epoch)> {
+        let owner_at = KEY_AT + 2 + Event::key_in(encoded).len();
+        let owner = encoded.get(owner_at..)?.first_chunk::<2>()?;
+        let fields = owner_at + 2 + usize::from(u16::from_le_bytes(*owner));
+        happened::grant_in(*encoded.first()?, encoded.get(fields..)?)
+    }
+
+    /// Bytes that it has at most when it is encoded.
+    pub fn size_max(&self) -> usize {
+        let name = |name: Option<&Name>| name.map_or(0, |name| name.len());
+        let value = self.what.value().map_or(0, |value| value.len());
+        FIXED_MAX + name(self.key.as_ref()) + name(self.owner.as_ref()) + value
     }
 }
 

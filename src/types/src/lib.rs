@@ -10,6 +10,7 @@ pub mod cause;
 pub mod codec;
 pub mod event;
 pub mod fence;
+pub mod happened;
 pub mod hard_state;
 pub mod hash;
 pub mod ids;
@@ -27,8 +28,9 @@ pub mod watch;
 pub use block::{Block, BlockBuilder, BlockError};
 pub use cause::{Cause, TransitionKind};
 pub use codec::{DecodeError, Reader, Writer};
-pub use event::{Event, Events, Happened};
+pub use event::{Event, Events};
 pub use fence::{Fence, FenceError, Floor, Refused};
+pub use happened::Happened;
 pub use hard_state::HardState;
 pub use ids::{
     ClusterId, ConnId, Epoch, Incarnation, LogIndex, NodeId, RequestId, SessionId, SessionToken, ShardId,

@@ -58,11 +58,15 @@ pub enum Mutant {
     W2 = 51,
     /// A node that is behind a watch's cursor does not wait: it tells again what is known.
     W3 = 52,
+    /// A proclamation is told to no watcher.
+    W4 = 53,
+    /// An ephemeral key that goes with its session is told to no watcher.
+    W5 = 54,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 25] = [
+    pub const ALL: [Mutant; 27] = [
         Mutant::B1,
         Mutant::B3,
         Mutant::B4,
@@ -88,6 +92,8 @@ impl Mutant {
         Mutant::W1,
         Mutant::W2,
         Mutant::W3,
+        Mutant::W4,
+        Mutant::W5,
     ];
 }
 

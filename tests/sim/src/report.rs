@@ -57,6 +57,8 @@ pub struct Report {
     pub coalesced: u64,
     /// How often a watch began anew with the present state.
     pub anew: u64,
+    /// What observers of elections were told.
+    pub observed: u64,
 }
 
 impl fmt::Display for Report {
@@ -64,7 +66,7 @@ impl fmt::Display for Report {
         write!(
             f,
             "seed {} ok: {:.1} s, {} events, {} committed, {} leader changes, {} strikes of {} kinds, {} grants, \
-             {} ousted, {} puts, {} over the quota, {} expired, {} reads ({} by followers, {} by lease, {} stale), {} answers, {} writes, {} of {} zombie writes refused, {} changes told, {} coalesced, {} times anew, trace {:032x}",
+             {} ousted, {} puts, {} over the quota, {} expired, {} reads ({} by followers, {} by lease, {} stale), {} answers, {} writes, {} of {} zombie writes refused, {} changes told, {} coalesced, {} times anew, {} observed, trace {:032x}",
             self.seed,
             self.simulated.as_secs_f64(),
             self.events,
@@ -88,6 +90,7 @@ impl fmt::Display for Report {
             self.told,
             self.coalesced,
             self.anew,
+            self.observed,
             self.hash
         )
     }

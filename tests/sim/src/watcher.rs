@@ -47,10 +47,25 @@ fn draw_selector(rng: &mut Rng) -> Selector {
     }
 }
 
+/// Some watch elections and ephemeral keys alone. Drawn apart from all else, so that a seed keeps its course
+/// otherwise.
+fn draw_other_selector(rng: &mut Rng) -> Option<Selector> {
+    let named = |selector: Result<Selector, _>| Some(selector.expect("a name"));
+    match rng.below(12) {
+        0 | 1 => named(Selector::key(&format!("election-{}", rng.below(3)))),
+        2 => named(Selector::prefix("election-")),
+        3 => named(Selector::prefix("value-")),
+        4 => named(Selector::key("value-0")),
+        _ => None,
+    }
+}
+
 impl Watcher {
-    pub(crate) fn new(options: &Options, rng: &mut Rng) -> Watcher {
+    /// `others` is drawn from for what was added to the first kinds of watchers.
+    pub(crate) fn new(options: &Options, rng: &mut Rng, others: &mut Rng) -> Watcher {
         let mut rng = rng.fork();
         let selector = draw_selector(&mut rng);
+        let selector = draw_other_selector(others).unwrap_or(selector);
         Watcher {
             watch: None,
             life: 0,
@@ -196,6 +211,7 @@ impl World {
                         _ if listing => None,
                         _ => w.cursor.take(),
                     };
+                    w.cursor = w.stream.keeps(w.cursor.take());
                 }
                 WatchAction::Failed(WatchError::ClusterReset) => {
                     return Err(Violation::new("W6", "a watcher is told of another cluster"));
@@ -252,11 +268,12 @@ impl World {
         self.watchers.iter().try_for_each(|w| w.stream.finish(&self.watched))
     }
 
-    /// Changes told, changes that stood for others, and how often streams began anew.
-    pub(crate) fn watch_counts(&self) -> (u64, u64, u64) {
+    /// Changes told, changes that stood for others, how often streams began anew, and what observers of
+    /// elections have told.
+    pub(crate) fn watch_counts(&self) -> (u64, u64, u64, u64) {
         let streams = self.watchers.iter().flat_map(|w| w.before.iter().chain([&w.stream]));
-        streams.fold((0, 0, 0), |(told, coalesced, anew), s| {
-            (told + s.told, coalesced + s.coalesced, anew + s.anew)
+        streams.fold((0, 0, 0, 0), |(told, coalesced, anew, observed), s| {
+            (told + s.told, coalesced + s.coalesced, anew + s.anew, observed + s.observed())
         })
     }
 }

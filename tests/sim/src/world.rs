@@ -35,6 +35,8 @@ pub(crate) const QUIET: Duration = Duration::from_secs(14);
 
 /// At the end of that nobody has anything to do any more.
 const REST: Duration = Duration::from_secs(3);
+/// Sets what these watchers draw apart from what the seed gives to others.
+const OTHER_WATCHERS: u64 = 0x6f62_7365_7276_6572;
 
 /// After the storm nothing arrives any more that was sent longer ago than this.
 pub(crate) const STALE: Duration = Duration::from_millis(500);
@@ -193,7 +195,8 @@ impl World {
         let storm = Storm::new(options.faults.clone(), rng.fork(), Time::ZERO + options.storm);
         let nodes = (0..n).map(|i| Node::format(i, &options, &mut rng)).collect();
         let clients = (0..c).map(|i| Client::new(i, &options, &mut rng)).collect();
-        let watchers = (0..w).map(|_| Watcher::new(&options, &mut rng)).collect();
+        let mut others = Rng::new(options.seed ^ OTHER_WATCHERS);
+        let watchers = (0..w).map(|_| Watcher::new(&options, &mut rng, &mut others)).collect();
         World {
             now: Time::ZERO,
             queue: Queue::default(),
@@ -509,7 +512,7 @@ impl World {
     }
 
     pub(crate) fn report(&self) -> Report {
-        let (told, coalesced, anew) = self.watch_counts();
+        let (told, coalesced, anew, observed) = self.watch_counts();
         Report {
             seed: self.options.seed,
             hash: self.trace.hash(),
@@ -539,6 +542,7 @@ impl World {
             told,
             coalesced,
             anew,
+            observed,
         }
     }
 }

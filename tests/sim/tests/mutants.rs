@@ -16,7 +16,7 @@ fn profile(mutant: Mutant) -> Profile {
         Mutant::B6 | Mutant::B14 => Profile::Elections,
         Mutant::B20 => Profile::Pauses,
         Mutant::F2 | Mutant::F3 => Profile::Leases,
-        Mutant::W1 | Mutant::W2 | Mutant::W3 => Profile::Watches,
+        Mutant::W1 | Mutant::W2 | Mutant::W3 | Mutant::W4 | Mutant::W5 => Profile::Watches,
         Mutant::B1
         | Mutant::B3
         | Mutant::B4
@@ -144,6 +144,16 @@ fn a_forgotten_history_that_is_not_admitted_is_found() {
 #[test]
 fn a_node_that_takes_a_watch_back_in_time_is_found() {
     hunt(Mutant::W3);
+}
+
+#[test]
+fn a_proclamation_that_is_told_to_nobody_is_found() {
+    hunt(Mutant::W4);
+}
+
+#[test]
+fn an_ephemeral_key_that_vanishes_in_silence_is_found() {
+    hunt(Mutant::W5);
 }
 
 #[test]

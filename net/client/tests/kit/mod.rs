@@ -7,8 +7,8 @@ use palisade_client::{
     Client, ClientConfig, Consistency, Epoch, Fence, HolderInfo, ReadMark, SessionId, ValueRow,
 };
 use palisade_types::{
-    ClusterId, LogIndex, Mode, Name, NodeId, OperatorAct, Outcome, Refusal, Reply, SessionRow, ShardId,
-    Standing,
+    ClusterId, ClusterIdentity, Event, Happened, LogIndex, Mode, Name, NodeId, OperatorAct, Outcome, Refusal,
+    Reply, Selector, SessionRow, ShardId, Standing, TransitionKind,
 };
 use palisade_wire::{
     ClientHello, Frames, Kind, Member, Push, Query, Request, ServerHello, Wait, encode_reply,
@@ -52,8 +52,18 @@ impl Server {
         let (orders, orders_out) = mpsc::unbounded_channel();
         let address = endpoint.clone();
         tokio::spawn(async move {
-            let (stream, _) = listener.accept().await.expect("a connection");
-            serve(stream, address, seen_in, orders_out).await;
+            let mut orders = Some(orders_out);
+            let mut idle = Vec::new();
+            loop {
+                let (stream, _) = listener.accept().await.expect("a connection");
+                // Orders are for the first connection; the others are those of watches.
+                let orders = orders.take().unwrap_or_else(|| {
+                    let (orders_in, orders) = mpsc::unbounded_channel();
+                    idle.push(orders_in);
+                    orders
+                });
+                tokio::spawn(serve(stream, address.clone(), seen_in.clone(), orders));
+            }
         });
         Server { endpoint, seen, orders }
     }
@@ -108,6 +118,7 @@ pub(crate) async fn serve(
                         if let Some(reply) = answer(&request).filter(|r| renewals || !matches!(r, Reply::Renewed { .. })) {
                             encode_reply(&reply, frame.id, &mut out);
                         }
+                        pushes(&request).iter().for_each(|push| push.encode(&mut out));
                         let _ = seen.send(request);
                     }
                     let consumed = frames.consumed();
@@ -154,6 +165,45 @@ pub(crate) fn holder() -> Box<HolderInfo> {
     })
 }
 
+/// Whose cursors these are.
+pub(crate) const CLUSTER: ClusterIdentity = ClusterIdentity(5);
+
+/// What a watch is told: the election or the lock `k` is held by one, then by another, who proclaims.
+pub(crate) fn pushes(request: &Request) -> Vec<Push> {
+    let Request::Watch { watch, selector: Selector::Key(key), present: true, .. } = request else {
+        return Vec::new();
+    };
+    let is_election = &**key == "election";
+    let event = |revision, what| Event {
+        revision: LogIndex(revision),
+        key: Some(key.clone()),
+        session: SESSION,
+        owner: None,
+        what,
+    };
+    let value = |text: &str| palisade_types::Value::from(text.as_bytes());
+    let (one, two) = (Epoch(1), Epoch(2));
+    let row = match is_election {
+        true => Happened::Leads { epoch: one, ending: false, value: value("one") },
+        false => Happened::Held { epoch: one, barrier: one, ending: false },
+    };
+    let released = Happened::Released { epoch: one, barrier: one, how: TransitionKind::Released };
+    let mut changes = vec![event(13, released)];
+    if is_election {
+        changes.push(event(13, Happened::Elected { epoch: two, value: value("two") }));
+        changes.push(event(14, Happened::Proclaimed { epoch: two, value: value("two, ready") }));
+    }
+    let push = |present, upto, events: Vec<Event>| Push::Events {
+        watch: *watch,
+        present,
+        coalesced: false,
+        continued: false,
+        upto: LogIndex(upto),
+        events: events.into_iter().collect(),
+    };
+    vec![push(true, 12, vec![event(12, row)]), push(false, 14, changes)]
+}
+
 const READ: ReadMark = ReadMark { consistency: Consistency::Linearizable, revision: LogIndex(12) };
 
 pub(crate) fn value_row(key: &str) -> ValueRow {
@@ -170,6 +220,12 @@ pub(crate) fn value_row(key: &str) -> ValueRow {
 
 pub(crate) fn answer(request: &Request) -> Option<Reply> {
     Some(match request {
+        Request::Watch { cursor: Some(cursor), .. } if cursor.cluster != CLUSTER => {
+            Reply::Refused(Refusal::ClusterReset)
+        }
+        Request::Watch { watch, .. } => {
+            Reply::Watching { watch: *watch, cluster: CLUSTER, shard: ShardId(0), revision: LogIndex(12) }
+        }
         Request::OpenSession { ttl_ms, .. } => {
             let ttl_ms = if *ttl_ms == 0 { 30_000 } else { *ttl_ms };
             Reply::Opened { session: SESSION, ttl_ms, gone_within_ms: 2 * u64::from(ttl_ms), short_ttl: true }

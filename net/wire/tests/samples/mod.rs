@@ -5,7 +5,7 @@ use palisade_types::{
     Cause, Class, ClusterId, ClusterIdentity, Cursor, Description, Epoch, Event, Events, Fence, Happened,
     HolderInfo, Incarnation, LockRow, LogIndex, Mode, Name, NodeId, OnDeath, OperatorAct, OperatorRow,
     Outcome, Refusal, Reply, RequestId, Selector, SessionId, SessionRow, SessionToken, ShardId, Standing,
-    Term, Ticket, Transition, TransitionKind, ValueRow, WaiterInfo,
+    Term, Ticket, Transition, TransitionKind, Value, ValueRow, WaiterInfo,
 };
 use palisade_wire::{
     ClientHello, Frame, Frames, Group, HelloRefused, Kind, Member, MessageError, PeerHello, ProtocolError,
@@ -563,9 +563,24 @@ fn changes() -> Events {
         event(Some("k"), None, Happened::Retired { epoch }),
         event(None, Some("o"), Happened::SessionOpened { ttl_ms: 30_000 }),
         event(None, Some("o"), Happened::SessionEnded { cause: Cause::Closed }),
+        event(Some("e"), Some("o"), Happened::Elected { epoch, value: value(b"first") }),
+        event(Some("e"), None, Happened::Proclaimed { epoch, value: value(b"then") }),
+        event(Some("v"), Some("o"), Happened::Put { created: LogIndex(0x0a00), value: value(b"here") }),
+        event(Some("v"), Some("o"), Happened::Put { created: LogIndex(0x0a0b), value: value(b"") }),
+        event(Some("v"), None, Happened::Deleted),
+        event(Some("v"), None, Happened::Vanished { cause: Cause::Expired { silent_ms: 31_000 } }),
     ]
     .into_iter()
     .collect()
+}
+
+fn value(bytes: &[u8]) -> Value {
+    Value::from(bytes)
+}
+
+fn stands(ending: bool) -> Happened {
+    let (created, modified) = (LogIndex(0x0a00), LogIndex(0x0a02));
+    Happened::Stands { created, modified, ending, value: value(b"here") }
 }
 
 fn rows() -> Events {
@@ -575,6 +590,10 @@ fn rows() -> Events {
         event(Some("l"), None, Happened::Held { epoch, barrier, ending: true }),
         event(Some("m"), None, Happened::Free { epoch }),
         event(None, None, Happened::SessionLives { ttl_ms: 30_000 }),
+        event(Some("e"), Some("o"), Happened::Leads { epoch, ending: false, value: value(b"first") }),
+        event(Some("f"), None, Happened::Leads { epoch, ending: true, value: value(b"") }),
+        event(Some("v"), Some("o"), stands(false)),
+        event(Some("w"), None, stands(true)),
     ]
     .into_iter()
     .collect()

@@ -45,6 +45,8 @@ impl Model {
         lock.holders.clear();
         let (granted, ended, how) = (claim.since, (at.index, at.clock_ms), TransitionKind::Downgraded);
         keep(lock, Tenure { session, epoch: claim.epoch, granted, ended, how });
+        self.tell_release(&key, &claim, how);
+        let lock = self.locks.get_mut(&key).expect("held");
         lock.queue.insert(0, Claim { ticket, mode: Mode::Shared, was: Some(holds), ..claim });
         let fence = self.grant(at, &key);
         effects.push(Effect::Reply(Reply::Granted { session, ticket, fence }));
@@ -72,7 +74,11 @@ impl Model {
                     return Reply::Refused(refusal);
                 }
                 if lock.class == Class::Election {
-                    lock.holders[0].proclaimed = Some(value);
+                    let leader = &mut lock.holders[0];
+                    leader.proclaimed = Some(value.clone());
+                    let (owner, epoch) = (leader.owner.clone(), Epoch(leader.epoch));
+                    let what = Happened::Proclaimed { epoch, value };
+                    self.tell(Some(&key), session, owner.as_ref(), what);
                     self.finish(session, ticket, Outcome::Done);
                     return Reply::Finished { session, ticket, outcome: Outcome::Done };
                 }

@@ -84,7 +84,9 @@ impl Model {
                 if !lock.holders.is_empty() {
                     return Err(Refusal::InUse);
                 }
-                self.epoch_floor = self.epoch_floor.max(lock.epoch);
+                let (session, epoch) = (SessionId::default(), Epoch(lock.epoch));
+                self.epoch_floor = self.epoch_floor.max(epoch.0);
+                self.tell(Some(key), session, None, Happened::Retired { epoch });
                 self.locks.remove(key);
                 self.idle.retain(|k| k != key);
                 Ok(action)

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use palisade_types::{Key, Outcome, Refusal, Reply, SessionId, Ticket, ValueRow};
+use palisade_types::{Cause, Happened, Key, Outcome, Refusal, Reply, SessionId, Ticket, ValueRow};
 
 use super::{Model, bad_ticket, tickets_full};
 use crate::Applied;
@@ -13,7 +13,7 @@ use crate::Applied;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Values {
     rows: Vec<ValueRow>,
-    dying: Vec<Key>,
+    dying: Vec<(Key, Cause)>,
 }
 
 impl Values {
@@ -21,10 +21,16 @@ impl Values {
         self.rows.iter().find(|row| row.key.as_str() == key)
     }
 
-    fn remove(&mut self, key: &Key) -> bool {
-        let before = self.rows.len();
-        self.rows.retain(|row| row.key != *key);
-        self.rows.len() < before
+    fn remove(&mut self, key: &Key) -> Option<ValueRow> {
+        let place = self.rows.iter().position(|row| row.key == *key)?;
+        Some(self.rows.remove(place))
+    }
+
+    /// All of them, in the order of their keys.
+    pub(super) fn sorted(&self) -> Vec<ValueRow> {
+        let mut all = self.rows.clone();
+        all.sort_by(|a, b| a.key.cmp(&b.key));
+        all
     }
 
     /// How many keys a session has put.
@@ -42,26 +48,30 @@ impl Values {
         self.dying.len()
     }
 
-    /// A session has ended, and so many of its keys may go at once.
-    pub(super) fn end(&mut self, session: SessionId, now: usize) {
+    /// A session has ended, and so many of its keys may go at once: those are returned.
+    pub(super) fn end(&mut self, session: SessionId, cause: Cause, now: usize) -> Vec<ValueRow> {
+        let mut gone = Vec::new();
         let own = |row: &&ValueRow| row.session == session;
         let mut keys: Vec<Key> = self.rows.iter().filter(own).map(|row| row.key.clone()).collect();
         keys.sort();
         for (n, key) in keys.into_iter().enumerate() {
             if n < now {
-                self.remove(&key);
+                gone.extend(self.remove(&key));
                 continue;
             }
             self.rows.iter_mut().filter(|row| row.key == key).for_each(|row| row.ending = true);
-            self.dying.push(key);
+            self.dying.push((key, cause));
         }
+        gone
     }
 
-    pub(super) fn sweep(&mut self) {
-        if !self.dying.is_empty() {
-            let key = self.dying.remove(0);
-            self.remove(&key);
+    /// The next key to go, and why.
+    pub(super) fn sweep(&mut self) -> Option<(ValueRow, Cause)> {
+        if self.dying.is_empty() {
+            return None;
         }
+        let (key, cause) = self.dying.remove(0);
+        Some((self.remove(&key)?, cause))
     }
 }
 
@@ -95,7 +105,7 @@ impl Model {
         }
         self.finish(session, ticket, Outcome::Done);
         self.values.remove(&key);
-        self.values.rows.push(ValueRow {
+        let row = ValueRow {
             key,
             value: value.into(),
             session,
@@ -103,7 +113,10 @@ impl Model {
             created: known.map_or(at.index, |row| row.created),
             modified: at.index,
             ending: false,
-        });
+        };
+        let what = Happened::Put { created: row.created, value: row.value.clone() };
+        self.tell(Some(&row.key), session, row.owner.as_ref(), what);
+        self.values.rows.push(row);
         Reply::PutDone { session, ticket, revision: at.index }
     }
 
@@ -116,7 +129,11 @@ impl Model {
             return Reply::Refused(other(&row));
         }
         self.finish(session, ticket, Outcome::Done);
-        Reply::Deleted { session, ticket, existed: self.values.remove(key) }
+        let removed = self.values.remove(key);
+        if let Some(row) = &removed {
+            self.tell(Some(key), session, row.owner.as_ref(), Happened::Deleted);
+        }
+        Reply::Deleted { session, ticket, existed: removed.is_some() }
     }
 
     /// The answer to a command of one step whose session or ticket alone decides it.
@@ -149,9 +166,8 @@ impl Model {
 
     /// See `Machine::list_values`.
     pub fn list_values(&self, prefix: &str, after: Option<&str>, rows: u32) -> (Vec<ValueRow>, bool) {
-        let mut all = self.values.rows.clone();
+        let mut all = self.values.sorted();
         all.retain(|row| row.key.starts_with(prefix) && after.is_none_or(|after| row.key.as_str() > after));
-        all.sort_by(|a, b| a.key.cmp(&b.key));
         let mut bytes = 0;
         let fits = |row: &&ValueRow| {
             bytes += row.value.len();

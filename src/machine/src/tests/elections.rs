@@ -1,7 +1,7 @@
 //! Elections: campaigns, proclamations, resigning (DESIGN section 4).
 
 use super::*;
-use palisade_types::Value;
+use palisade_types::{Epoch, Happened, Value};
 
 fn value(text: &str) -> Value {
     Value::from(text.as_bytes())
@@ -82,4 +82,25 @@ fn elections_and_locks_share_their_names_and_are_told_apart_by_class() {
     assert_eq!(w.refusal(&proclaim(a, 4, 3, "x")), not_an_election);
     let downgrade = Command::Downgrade { session: a, ticket: Ticket(5), holds: Ticket(1) };
     assert!(matches!(w.refusal(&downgrade), Refusal::BadRequest { .. }));
+}
+
+#[test]
+fn a_candidate_whose_session_has_ended_never_leads_and_observers_see_the_next_or_none() {
+    let mut w = World::new();
+    let [a, b, c] = [1, 2, 3].map(|n| w.open(n));
+    for (session, said) in [(a, "a"), (b, "b"), (c, "c")] {
+        w.apply(&campaign(session, 1, said));
+    }
+    let news = |w: &World| -> Vec<Happened> {
+        let of_keys = w.machine.news().iter().filter(|event| event.key.is_some());
+        of_keys.map(|event| event.what.clone()).collect()
+    };
+    w.end(b, Cause::Expired { silent_ms: 1 }, 50);
+    assert_eq!(news(&w), [], "who waits changes nothing that is observed");
+    w.release(a, 1);
+    let elected = Happened::Elected { epoch: Epoch(2), value: value("c") };
+    assert!(matches!(&news(&w)[..], [Happened::Released { .. }, next] if *next == elected));
+    w.end(c, Cause::Expired { silent_ms: 1 }, 50);
+    assert!(matches!(&news(&w)[..], [Happened::Released { .. }]), "vacant");
+    assert_eq!(leader(&w), None);
 }

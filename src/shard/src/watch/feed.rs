@@ -8,7 +8,7 @@ use palisade_types::{ConnId, Event, Events, LogIndex, Time, Writer};
 use palisade_wire::{Push, WatchEnd};
 
 use super::scan::{Reach, Scan, forward, newest};
-use super::{State, Watches};
+use super::{State, WatchConfig, Watches};
 
 /// Events that one step looks at.
 const STEP: usize = 4_096;
@@ -182,8 +182,7 @@ impl Watches {
         let Some(watcher) = self.watchers.get(&number) else { return };
         let selector = &self.groups.get(watcher.group).selector;
         let reach = Reach { events: STEP.min(left.looks), bytes: PUSH_BYTES };
-        let behind = self.history.end() - watcher.next;
-        let look = if behind > self.config.coalesce_behind as u64 { newest } else { forward };
+        let look = if self.is_far_behind(watcher.next) { newest } else { forward };
         let found = look(&self.history, selector, watcher.next, reach, turn.applied);
         self.spend(left, &found);
         let is_live = found.next == self.history.end();
@@ -198,6 +197,16 @@ impl Watches {
             true => self.set_state(number, State::Live),
             false => self.work.push_back(number),
         }
+    }
+
+    /// In events, or where they are large in bytes: before what comes next is forgotten.
+    fn is_far_behind(&self, next: u64) -> bool {
+        let WatchConfig { history_events, history_bytes, coalesce_behind, .. } = self.config;
+        let events = self.history.end() - next;
+        let (kept, behind) = (history_events.max(1) as u64, coalesce_behind as u64);
+        events > behind
+            || (behind < kept
+                && self.history.bytes_from(next) > (history_bytes as u64).saturating_mul(behind) / kept)
     }
 
     fn spend(&self, left: &mut Budget, found: &Scan) {

@@ -18,6 +18,8 @@ const SEGMENTS_MIN: usize = 16;
 struct Segment {
     /// The number of its first event.
     first: u64,
+    /// Bytes of all events before it.
+    passed: u64,
     bytes: Vec<u8>,
     /// Where each event ends.
     ends: Vec<u32>,
@@ -27,8 +29,22 @@ impl Segment {
     fn get(&self, number: u64) -> Option<&[u8]> {
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let end = *self.ends.get(at)? as usize;
-        let start = at.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
-        self.bytes.get(start..end)
+        self.bytes.get(self.start(at)..end)
+    }
+
+    /// Where an event begins, by its place among those of the segment.
+    fn start(&self, at: usize) -> usize {
+        at.checked_sub(1).map_or(0, |before| self.ends[before] as usize)
+    }
+
+    /// Makes room for so many bytes more. Growing doubles, but not far beyond what a segment may hold: the
+    /// memory is kept when its events are forgotten.
+    fn reserve(&mut self, more: usize, most: usize) {
+        let (len, capacity) = (self.bytes.len(), self.bytes.capacity());
+        if capacity - len < more {
+            let wanted = (2 * capacity).min(most + more).max(len + more);
+            self.bytes.reserve_exact(wanted - len);
+        }
     }
 
     fn last_revision(&self) -> LogIndex {
@@ -79,6 +95,7 @@ impl History {
         }
         let last = self.segments.back_mut().expect("there is always one");
         let before = last.bytes.len();
+        last.reserve(event.size_max(), bytes);
         event.encode(&mut Writer(&mut last.bytes));
         last.ends.push(last.bytes.len() as u32);
         self.bytes += last.bytes.len() - before;
@@ -88,6 +105,7 @@ impl History {
     /// Makes room, and a new segment, if it can be in the memory of the last one that was forgotten.
     fn begin_segment(&mut self, events: usize, bytes: usize) {
         let next = self.end();
+        let passed = self.segments.back().map_or(0, |last| last.passed + last.bytes.len() as u64);
         let mut segment = Segment::default();
         while self.len + events > self.events_max || self.bytes + bytes > self.bytes_max {
             let Some(oldest) = self.segments.pop_front() else { break };
@@ -96,7 +114,7 @@ impl History {
             self.bytes -= oldest.bytes.len();
             segment = oldest;
         }
-        segment.first = next;
+        (segment.first, segment.passed) = (next, passed);
         segment.bytes.clear();
         segment.ends.clear();
         self.segments.push_back(segment);
@@ -127,6 +145,15 @@ impl History {
     pub(crate) fn get(&self, number: u64) -> Option<&[u8]> {
         let at = self.segments.partition_point(|segment| segment.first <= number);
         self.segments.get(at.checked_sub(1)?)?.get(number)
+    }
+
+    /// Bytes of the events from a number on, as far as they are kept.
+    pub(crate) fn bytes_from(&self, number: u64) -> u64 {
+        let end = self.segments.back().map_or(0, |last| last.passed + last.bytes.len() as u64);
+        let at = self.segments.partition_point(|segment| segment.first <= number);
+        let Some(segment) = self.segments.get(at.saturating_sub(1)) else { return 0 };
+        let place = usize::try_from(number.saturating_sub(segment.first)).unwrap_or(usize::MAX);
+        end - (segment.passed + segment.start(place.min(segment.ends.len())) as u64)
     }
 
     /// The number of the first event kept that happened after a revision.
@@ -195,5 +222,28 @@ mod tests {
             assert!(h.bytes() <= 4_096 + 64, "{} bytes", h.bytes());
         }
         assert!(h.end() - h.start() > 40);
+    }
+
+    fn put(revision: u64, size: usize) -> Event {
+        let value = palisade_types::Value::from(std::vec![1; size]);
+        let what = Happened::Put { created: LogIndex(revision), value };
+        Event { what, ..event(revision) }
+    }
+
+    #[test]
+    fn large_values_neither_exceed_its_bytes_nor_the_memory_it_keeps() {
+        let most = 1 << 20;
+        let mut h = History::new(100_000, most);
+        for revision in 1..3_000 {
+            // Small ones now and then: segments are used again by events of any size.
+            h.push(&put(revision, [16_384, 3, 900][revision as usize % 3]));
+            assert!(h.bytes() <= most + 17_000, "{} bytes", h.bytes());
+            let memory: usize = h.segments.iter().map(|s| s.bytes.capacity()).sum();
+            assert!(memory <= 3 * most / 2 + 17_000, "{memory} bytes of memory");
+        }
+        for number in h.start()..=h.end() {
+            let left: usize = (number..h.end()).map(|n| h.get(n).map_or(0, <[u8]>::len)).sum();
+            assert_eq!(h.bytes_from(number), left as u64);
+        }
     }
 }

@@ -55,7 +55,8 @@ pub struct WatchConfig {
     pub deliveries_per_turn: usize,
     /// Events and records looked at in one turn. Default 16,384.
     pub looks_per_turn: usize,
-    /// A watcher so many events behind is told only the newest change of each key. Default 20,000.
+    /// A watcher so many events behind is told only the newest change of each key; or such a part of the
+    /// history's bytes, as this is of its events. Default 20,000.
     pub coalesce_behind: usize,
     /// Bytes for one connection in one turn, about. Default 256 KiB.
     pub bytes_per_turn: usize,

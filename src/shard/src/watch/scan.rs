@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use palisade_types::{Epoch, Event, Events, LogIndex, Reader, Selector};
+use palisade_types::{Epoch, Event, Events, LogIndex, Selector};
 
 use super::history::{History, revision_of};
 
@@ -89,8 +89,9 @@ pub(crate) fn forward(
     found.end(history, next, looked, applied)
 }
 
-/// What of the changes that are selected, from a number on, still says something: of one grant, or one
-/// session, only the newest, and of a key no grant that a newer one's barrier shows to be over.
+/// What of the changes that are selected, from a number on, still says something: of one grant, one
+/// session or one ephemeral key only the newest, and of a key no grant that a newer one's barrier shows to
+/// be over. A proclamation names its leader, so it stands for the grant before it too.
 pub(crate) fn newest(
     history: &History,
     selector: &Selector,
@@ -129,6 +130,8 @@ struct Seen<'a> {
     sessions: BTreeSet<&'a [u8]>,
     /// Of each key: nobody below this epoch holds it, and of these grants the newest change is known.
     keys: BTreeMap<&'a [u8], (Epoch, BTreeSet<Epoch>)>,
+    /// Ephemeral keys, which may have the names of others.
+    values: BTreeSet<&'a [u8]>,
 }
 
 impl<'a> Seen<'a> {
@@ -138,8 +141,10 @@ impl<'a> Seen<'a> {
         if key.is_empty() {
             return self.sessions.insert(&encoded[SESSION_AT]);
         }
-        let event = Event::decode(&mut Reader::new(encoded)).ok();
-        let Some((epoch, barrier)) = event.and_then(|event| event.what.grant()) else { return true };
+        if Event::is_of_value(encoded) {
+            return self.values.insert(key);
+        }
+        let Some((epoch, barrier)) = Event::grant_in(encoded) else { return true };
         let (over, known) = self.keys.entry(key).or_default();
         let is_news = epoch >= *over && known.insert(epoch);
         *over = (*over).max(barrier);

@@ -1,129 +1,31 @@
 //! Watchers on a machine, without a log: every change once and in order, whatever the slices, the
 //! room of connections and the length of the history.
 
+mod values;
+mod viewer;
+
 use std::collections::BTreeMap;
 
 use palisade_machine::{Applied, Command, Machine};
 use palisade_types::{
     Cause, Class, ClusterLimits, Epoch, Happened, Key, Mode, OnDeath, Rng, SessionId, SessionToken, Ticket,
+    Value,
 };
 use palisade_wire::{EVENTS_BYTES_MAX, Push, WatchEnd};
 
 use super::*;
 
+use viewer::Viewer;
+
 const SHARD: ShardId = ShardId(0);
 const CLUSTER: ClusterIdentity = ClusterIdentity(7);
 
+fn of_size(size: usize) -> Value {
+    Value::from(std::vec![size as u8; size])
+}
+
 fn name(text: &str) -> Key {
     Key::new(text).expect("a name")
-}
-
-/// What a watcher has been told, held against the rules as it comes in.
-#[derive(Debug, Default)]
-struct Viewer {
-    upto: LogIndex,
-    /// A push was continued, so the next may share its last revision.
-    open: bool,
-    last: LogIndex,
-    /// It began with the present state.
-    whole: bool,
-    listed: bool,
-    holders: BTreeMap<(Key, Epoch), SessionId>,
-    sessions: BTreeMap<SessionId, u32>,
-    changes: Vec<(LogIndex, Option<Key>)>,
-    coalesced: usize,
-    progress: usize,
-    ended: bool,
-}
-
-impl Viewer {
-    fn push(&mut self, push: &Push) {
-        assert!(!self.ended, "nothing follows the end");
-        match push {
-            Push::Events { present, coalesced, continued, upto, events, .. } => {
-                assert!(events.bytes().len() <= EVENTS_BYTES_MAX);
-                assert!(*upto >= self.upto, "never back: {upto} after {}", self.upto);
-                let mut revision = LogIndex(0);
-                for event in events.decode().expect("events") {
-                    assert!(event.revision >= revision, "in the order of revisions");
-                    revision = event.revision;
-                    assert!(!event.what.is_present() || *present);
-                    if !event.what.is_present() && !*present {
-                        let again = self.open && event.revision == self.last;
-                        assert!(event.revision > self.upto || again, "each once");
-                    }
-                    self.learn(event, *coalesced);
-                }
-                self.last = self.last.max(revision);
-                self.open = *continued;
-                self.listed |= *present && !continued;
-                self.coalesced += usize::from(*coalesced);
-                self.upto = *upto;
-            }
-            Push::Progress { upto, .. } => {
-                assert!(*upto >= self.upto && !self.open);
-                self.upto = *upto;
-                self.progress += 1;
-            }
-            Push::WatchEnded { why: WatchEnd::Resync, oldest, .. } => {
-                assert!(*oldest > self.upto, "what is missing is really gone");
-                self.ended = true;
-            }
-            other => panic!("{other:?} is not for watchers"),
-        }
-    }
-
-    fn learn(&mut self, event: Event, coalesced: bool) {
-        if let (Some((_, barrier)), Some(key)) = (event.what.grant(), &event.key) {
-            let before = self.holders.len();
-            self.holders.retain(|(of, epoch), _| of != key || *epoch >= barrier);
-            assert!(coalesced || self.holders.len() == before, "who left was said to leave: {event:?}");
-        }
-        let of = |epoch| (event.key.clone().expect("a key"), epoch);
-        match event.what {
-            Happened::Held { epoch, .. } => {
-                self.holders.insert(of(epoch), event.session);
-                return;
-            }
-            Happened::SessionLives { ttl_ms } => {
-                self.sessions.insert(event.session, ttl_ms);
-                return;
-            }
-            Happened::Free { .. } => return,
-            _ => {}
-        }
-        self.changes.push((event.revision, event.key.clone()));
-        match event.what {
-            Happened::Granted { epoch, .. } => {
-                let before = self.holders.insert(of(epoch), event.session);
-                assert!(before.is_none() || coalesced);
-            }
-            Happened::Released { epoch, .. } => {
-                let before = self.holders.remove(&of(epoch));
-                let unknown = before.is_none() && !self.whole;
-                assert!(before == Some(event.session) || unknown || coalesced);
-            }
-            Happened::SessionOpened { ttl_ms } => {
-                self.sessions.insert(event.session, ttl_ms);
-            }
-            Happened::SessionEnded { .. } => {
-                self.sessions.remove(&event.session);
-            }
-            _ => {}
-        }
-    }
-}
-
-/// Who holds what is selected.
-fn holders(machine: &Machine, selector: &Selector) -> BTreeMap<(Key, Epoch), SessionId> {
-    let mut held = BTreeMap::new();
-    let rest = machine.present(selector, &Place::Start, 100_000, |row| {
-        if let Happened::Held { epoch, .. } = row.what {
-            held.insert((row.key.expect("a key"), epoch), row.session);
-        }
-    });
-    assert_eq!(rest, None);
-    held
 }
 
 struct World {
@@ -179,6 +81,25 @@ impl World {
     fn claim(&mut self, session: SessionId, ticket: Ticket, key: Key, mode: Mode) {
         let (class, resource, on_death) = (Class::Advisory, None, OnDeath::Release);
         self.apply(&Command::Acquire { session, ticket, key, class, resource, mode, wait: true, on_death });
+    }
+
+    fn campaign(&mut self, session: SessionId, ticket: u64, key: &str, size: usize) {
+        let (ticket, key, value) = (Ticket(ticket), name(key), of_size(size));
+        self.apply(&Command::Campaign { session, ticket, key, value, wait: true });
+    }
+
+    fn proclaim(&mut self, session: SessionId, ticket: u64, leads: u64, size: usize) {
+        let (ticket, leads, value) = (Ticket(ticket), Ticket(leads), of_size(size));
+        self.apply(&Command::Proclaim { session, ticket, leads, value });
+    }
+
+    fn put(&mut self, session: SessionId, ticket: u64, key: &str, size: usize) {
+        let (ticket, key, value) = (Ticket(ticket), name(key), of_size(size));
+        self.apply(&Command::Put { session, ticket, key, value });
+    }
+
+    fn delete(&mut self, session: SessionId, ticket: u64, key: &str) {
+        self.apply(&Command::Delete { session, ticket: Ticket(ticket), key: name(key) });
     }
 
     fn release(&mut self, session: SessionId, ticket: u64) {
@@ -329,8 +250,7 @@ fn the_present_state_comes_first_and_is_whole_while_everything_changes() {
     }
     assert!(steps > 5, "in pages, {steps} steps");
     w.turns();
-    let held = holders(&w.machine, &Selector::Keys);
-    assert_eq!(w.viewer(1, 1).holders, held);
+    w.viewer(1, 1).compare(&w.machine, &Selector::Keys);
     assert_eq!(w.viewer(1, 2).sessions.len(), 2);
     assert!(w.viewer(1, 3).listed);
 }
@@ -588,7 +508,11 @@ fn random_watchers_miss_nothing_and_hear_nothing_twice() {
             ticket += 1;
             let text = std::format!("{}{}", ["a", "b"][rng.below(2) as usize], rng.below(3));
             let session = sessions[rng.below(2) as usize];
-            match rng.below(4) {
+            match rng.below(8) {
+                4 => w.campaign(session, ticket, &text, [1, 70][rng.below(2) as usize]),
+                5 => w.proclaim(session, ticket, rng.between(1, ticket), [3, 90][rng.below(2) as usize]),
+                6 => w.put(session, ticket, &text, [0, 200][rng.below(2) as usize]),
+                7 => w.delete(session, ticket, &text),
                 0 => w.take(session, ticket, &text),
                 1 => w.claim(session, Ticket(ticket), name(&text), Mode::Shared),
                 _ => w.release(session, rng.between(1, ticket)),
@@ -631,12 +555,11 @@ fn random_watchers_miss_nothing_and_hear_nothing_twice() {
         }
         assert!(whole > 0, "seed {seed} proves nothing");
         for ((conn, watch), selector) in present {
-            let wanted = holders(&w.machine, &selector);
             let viewer = w.viewer(conn, watch);
             if !viewer.ended {
                 shortened += usize::from(viewer.coalesced > 0);
                 assert!(viewer.listed, "seed {seed}");
-                assert_eq!(viewer.holders, wanted, "seed {seed}, {selector}");
+                viewer.compare(&w.machine, &selector);
             }
         }
     }

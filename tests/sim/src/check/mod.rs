@@ -6,10 +6,12 @@ use core::fmt;
 pub mod durability;
 pub mod liveness;
 pub mod locks;
+pub mod observers;
 pub mod raft;
 pub mod reads;
 pub mod sessions;
 pub mod values;
+pub mod view;
 pub mod watches;
 pub mod witness;
 

@@ -9,51 +9,25 @@
 //! - W5: a cursor claims no more than was told.
 //! - W6: no node breaks the protocol of watches.
 //! - W7: in the end everybody has been told everything.
-
-use std::collections::BTreeMap;
+//!
+//! W8, of observers of elections, is in [`super::observers`].
 
 use palisade_client_core::WatchItem;
-use palisade_machine::{Applied, Machine};
-use palisade_types::{Block, Epoch, Event, Happened, Key, LogIndex, Mutants, Selector, SessionId, Writer};
+use palisade_machine::Applied;
+use palisade_machine::model::Model;
+use palisade_types::{Block, Cursor, Event, Happened, Key, LogIndex, Selector, Writer};
 use palisade_wire::Push;
 
+use super::observers::Observing;
+use super::view::View;
 use super::{Checked, Violation, demand};
 use crate::node::SHARD;
 
-/// Who holds what, and who lives.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct View {
-    holders: BTreeMap<(Key, Epoch), SessionId>,
-    sessions: BTreeMap<SessionId, u32>,
-}
-
-impl View {
-    fn learn(&mut self, event: &Event) {
-        if let (Some((_, barrier)), Some(key)) = (event.what.grant(), &event.key) {
-            // Also where the ends of their grants were coalesced into what came later.
-            self.holders.retain(|(of, epoch), _| of != key || *epoch >= barrier);
-        }
-        match (event.what, &event.key) {
-            (Happened::Held { epoch, .. } | Happened::Granted { epoch, .. }, Some(key)) => {
-                self.holders.insert((key.clone(), epoch), event.session);
-            }
-            (Happened::Released { epoch, .. }, Some(key)) => {
-                self.holders.remove(&(key.clone(), epoch));
-            }
-            (Happened::SessionLives { ttl_ms } | Happened::SessionOpened { ttl_ms }, _) => {
-                self.sessions.insert(event.session, ttl_ms);
-            }
-            (Happened::SessionEnded { .. }, _) => {
-                self.sessions.remove(&event.session);
-            }
-            _ => {}
-        }
-    }
-}
-
-/// The events of the committed log.
+/// The events of the committed log, as the naive machine tells them.
 pub struct Committed {
-    machine: Machine,
+    model: Model,
+    /// What they come to.
+    view: View,
     replayed: usize,
     /// In the order of the log.
     events: Vec<Event>,
@@ -63,29 +37,58 @@ pub struct Committed {
 impl Committed {
     /// Of an empty log.
     pub fn new() -> Committed {
-        let machine = Machine::new(crate::node::limits(), SHARD, 1, Mutants::NONE);
-        Committed { machine, replayed: 0, events: Vec::new(), last: LogIndex(0) }
+        let model = Model::new(crate::node::limits(), SHARD);
+        Committed { model, view: View::default(), replayed: 0, events: Vec::new(), last: LogIndex(0) }
     }
 
     /// Takes in what was committed meanwhile. `blocks` is the whole committed log.
     ///
     /// # Errors
-    /// R5 when a command does not apply.
+    /// R5 when a command does not apply; W4 when the events do not come to what the state is.
     pub fn replay(&mut self, blocks: &[Block]) -> Checked {
         let mut effects = Vec::new();
+        let before = self.last;
         while let Some(block) = blocks.get(self.replayed) {
             self.replayed += 1;
             for (place, command) in block.commands().enumerate() {
                 self.last = LogIndex(block.first().0 + place as u64);
                 effects.clear();
                 let at = Applied { index: self.last, clock_ms: block.clock_ms() };
-                self.machine
+                self.model
                     .apply(at, command, &mut effects)
                     .map_err(|e| Violation::new("R5", e.to_string()))?;
-                self.events.extend_from_slice(self.machine.news());
+                self.model.news().iter().for_each(|event| self.view.learn(event));
+                self.events.extend_from_slice(self.model.news());
             }
         }
-        Ok(())
+        if self.last == before {
+            return Ok(());
+        }
+        let mut state = View::default();
+        self.model.present().iter().for_each(|row| state.learn(row));
+        let known = self.view.of_keys();
+        demand(known == state, "W4", || {
+            format!("at {} the events come to {known:?}, the state is {state:?}", self.last)
+        })
+    }
+
+    /// What is known of one key alone.
+    pub fn view_of(&self, key: &Key, upto: LogIndex) -> View {
+        self.view(&Selector::Key(key.clone()), upto)
+    }
+
+    /// What happened to an election from one revision on and before another.
+    pub fn changes_of_election<'a>(
+        &'a self,
+        election: &'a Key,
+        (from, to): (LogIndex, LogIndex),
+    ) -> impl Iterator<Item = &'a Event> {
+        let (first, end) = (self.after(from.prev()), self.after(to.prev()));
+        let events = self.events.get(first..end).unwrap_or_default().iter();
+        let changes = |event: &&Event| !matches!(event.what, Happened::Retired { .. });
+        events
+            .filter(|event| event.key.as_ref() == Some(election) && !event.what.is_of_value())
+            .filter(changes)
     }
 
     /// Where the events behind a revision begin.
@@ -136,9 +139,11 @@ fn selects(selector: &Selector, event: &Event) -> bool {
 }
 
 /// What one watcher has been told.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Stream {
     selector: Selector,
+    /// Of an election: the observer on top of it.
+    observing: Option<Observing>,
     /// All is told up to here; unknown before the first cursor.
     known: Option<LogIndex>,
     /// Of the events behind that, so many.
@@ -157,17 +162,45 @@ pub struct Stream {
 impl Stream {
     /// A stream that goes on behind a revision, or begins now, or with the present state.
     pub fn new(selector: Selector, known: Option<LogIndex>) -> Stream {
-        Stream { selector, known, ahead: 0, view: None, listing: false, told: 0, coalesced: 0, anew: 0 }
+        let observing = match &selector {
+            Selector::Key(key) if key.starts_with("election") => Some(Observing::new(key.clone())),
+            _ => None,
+        };
+        Stream {
+            selector,
+            observing,
+            known,
+            ahead: 0,
+            view: None,
+            listing: false,
+            told: 0,
+            coalesced: 0,
+            anew: 0,
+        }
     }
 
     /// The application died, and goes on behind the cursor it had kept, with what it knew then.
     pub fn restart(&mut self, committed: &Committed, cursor: LogIndex) {
+        self.observing.iter_mut().for_each(Observing::restart);
         self.known = Some(cursor);
         self.ahead = 0;
         self.listing = false;
         if self.view.is_some() {
             self.view = Some(committed.view(&self.selector, cursor));
         }
+    }
+
+    /// Where its application goes on when it dies, given where its watch would: an observer says it itself.
+    pub fn keeps(&self, cursor: Option<Cursor>) -> Option<Cursor> {
+        match &self.observing {
+            Some(observing) => observing.cursor().cloned(),
+            None => cursor,
+        }
+    }
+
+    /// What an observer on top of it has told.
+    pub fn observed(&self) -> u64 {
+        self.observing.as_ref().map_or(0, |observing| observing.told)
     }
 
     /// Where the next event is looked for.
@@ -181,6 +214,14 @@ impl Stream {
     /// # Errors
     /// The rule it breaks.
     pub fn on_item(&mut self, committed: &Committed, item: &WatchItem) -> Checked {
+        self.check(committed, item)?;
+        match &mut self.observing {
+            Some(observing) => observing.on_item(committed, item),
+            None => Ok(()),
+        }
+    }
+
+    fn check(&mut self, committed: &Committed, item: &WatchItem) -> Checked {
         match item {
             WatchItem::Listing(_) => {
                 self.anew += 1;

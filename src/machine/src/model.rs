@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 
 use palisade_types::{
     Cause, Class, ClusterLimits, Description, Epoch, Fence, HolderInfo, Key, LockRow, LogIndex, Mode, Name,
-    OnDeath, OperatorAct, OperatorRow, Outcome, Refusal, Reply, SessionId, SessionRow, SessionToken, ShardId,
-    Standing, Ticket, Transition, TransitionKind, Value, WaiterInfo,
+    OnDeath, OperatorAct, OperatorRow, Outcome, Refusal, Reply, ResourceRow, SessionId, SessionRow,
+    SessionToken, ShardId, Standing, Ticket, Transition, TransitionKind, Value, WaiterInfo,
 };
 
 use crate::{Applied, ApplyError, Command, Effect};
@@ -20,6 +20,7 @@ mod account;
 mod convert;
 mod operate;
 mod reads;
+mod resources;
 mod values;
 
 #[derive(Clone, Debug)]
@@ -113,6 +114,8 @@ pub struct Model {
     /// Oldest first; the clock in place of the time since.
     operators: Vec<OperatorRow>,
     values: values::Values,
+    /// Which key claims which resource, the claim that was not made again for longest ahead.
+    resources: Vec<(Name, Key)>,
 }
 
 impl Model {
@@ -133,6 +136,7 @@ impl Model {
             epoch_floor: 0,
             operators: Vec::new(),
             values: values::Values::default(),
+            resources: Vec::new(),
         }
     }
 
@@ -225,6 +229,10 @@ impl Model {
             }
             Command::Delete { session, ticket, key } => {
                 let reply = self.delete(session, ticket, &key);
+                effects.push(Effect::Reply(reply));
+            }
+            Command::ClaimResource { resource, key } => {
+                let reply = self.claim_resource(at.index, &resource, &key);
                 effects.push(Effect::Reply(reply));
             }
         }

@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 use core::mem::take;
 
 use palisade_raft::{AskId, RoundId};
-use palisade_types::{ConnId, LogIndex, NodeId, Refusal, RequestId, SessionId, SessionToken, Time};
+use palisade_types::{
+    ConnId, Key, LogIndex, Name, NodeId, Refusal, RequestId, SessionId, SessionToken, Time,
+};
 use palisade_wire::Query;
 
 /// A read that waits for its answer.
@@ -48,6 +50,17 @@ pub(crate) enum Item {
         token: SessionToken,
         /// For which session.
         session: SessionId,
+    },
+    /// A key claims a resource, as it did not long ago.
+    Claim {
+        /// Who asks.
+        conn: ConnId,
+        /// Its number there.
+        id: RequestId,
+        /// What is protected.
+        resource: Name,
+        /// By which lock.
+        key: Key,
     },
     /// A session is due: does this node still lead?
     Expire(SessionId),

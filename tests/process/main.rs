@@ -10,6 +10,7 @@ mod modes;
 mod operator;
 mod readme;
 mod reads;
+mod resources;
 mod seccomp;
 mod support;
 mod tour;

@@ -91,9 +91,11 @@ fn a_claim_that_is_not_answered_is_made_again_on_the_next_connection_and_when_th
     let id = posted(&mut w, "k");
     w.reply(attach, Reply::Attached { session, ttl_ms: TTL as u32 });
     w.reply(id, refused(Refusal::Busy { retry_after_ms: 250 }));
-    w.request();
+    let (renew, request) = w.request();
+    assert_eq!(request, Request::Renew { sessions: vec![session] });
+    w.reply(renew, kit::renewed());
     w.no_request();
-    w.advance(2_000);
+    w.advance(600);
     posted(&mut w, "k");
 }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_client_core::{
-    Action, CallId, ClaimId, ClaimResult, Core, Event, Input, LinkId, SessionHandle, WriteId, margin,
+    Action, CallId, ClaimId, ClaimResult, Conflict, Core, Event, Input, LinkId, SessionHandle, WriteId,
+    margin,
 };
 use palisade_types::{Fence, Refusal, Reply, SessionToken};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -15,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::client::Trouble;
 use crate::clock::{self, Alarm};
-use crate::command::{ClaimEvent, Command, Lease, LostSender, Opened, Tag};
+use crate::command::{ClaimEvent, Command, ConflictSender, Lease, LostSender, Opened, Tag};
 use crate::config::ClientConfig;
 use crate::error::{AcquireError, CallError, ConnectError, LostReason};
 use crate::link::{Link, LinkEvent};
@@ -42,6 +43,7 @@ struct ClaimEntry {
     tag: Tag,
     events: mpsc::UnboundedSender<ClaimEvent>,
     lost: LostSender,
+    conflict: Option<ConflictSender>,
     releasing: Option<Answer<()>>,
     downgrading: Option<oneshot::Sender<Result<Fence, Refusal>>>,
 }
@@ -197,7 +199,7 @@ impl Driver {
                 self.sessions.insert(handle, entry);
             }
             Command::Close { tag, reply } => self.close(tag, reply),
-            Command::Acquire { session, tag, spec, events, lost } => {
+            Command::Acquire { session, tag, spec, events, lost, conflict } => {
                 let Some(handle) = self.session_tags.get(&session) else {
                     let gone = CallError::SessionLost(LostReason::Closed);
                     let _ = events.send(ClaimEvent::Failed(gone.into()));
@@ -205,8 +207,10 @@ impl Driver {
                 };
                 let claim = self.core.acquire(now, *handle, spec);
                 self.claim_tags.insert(tag, claim);
-                self.claims
-                    .insert(claim, ClaimEntry { tag, events, lost, releasing: None, downgrading: None });
+                self.claims.insert(
+                    claim,
+                    ClaimEntry { tag, events, lost, conflict, releasing: None, downgrading: None },
+                );
             }
             Command::Release { tag, reply } => match self.claim_tags.get(&tag) {
                 Some(claim) => {
@@ -356,6 +360,15 @@ impl Driver {
                     // Nobody waits any more? Then the claim's abandoning is already on its way to us.
                     let _ = entry.events.send(ClaimEvent::Granted(fence));
                 }
+            }
+            Event::ClaimConflict { claim, conflict } => {
+                if let Some(told) = self.claims.get(&claim).and_then(|entry| entry.conflict.as_ref()) {
+                    told.send_replace(Some(conflict));
+                }
+            }
+            Event::ResourceConflict { key, conflict } => {
+                let Conflict { resource, other, keys } = conflict;
+                tracing::warn!(%key, %resource, %other, keys, "another key protects the same resource");
             }
             Event::ClaimDowngraded { claim, fence } => self.claim_converted(claim, Ok(fence)),
             Event::ClaimKept { claim, refusal } => self.claim_converted(claim, Err(refusal)),

@@ -43,11 +43,12 @@ pub use election::{CampaignRequest, Leader, Leadership};
 pub use error::{AcquireError, CallError, ConnectError, LostReason, NotDowngraded, ReportError};
 pub use lock::{AdvisoryRequest, FencedRequest, Guard, Queued};
 pub use operator::{Operator, OwnerReport};
+pub use palisade_client_core::Conflict;
 pub use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 pub use palisade_types::{
     Cause, Class, ClusterId, Cursor, CursorError, Description, Epoch, Event, Fence, FenceError, Floor,
     Happened, HolderInfo, LockRow, LogIndex, Mode, OperatorAct, OperatorRow, Outcome, Refusal, Refused,
-    Selector, SessionId, SessionRow, Standing, Transition, TransitionKind, ValueRow, WaiterInfo,
+    ResourceRow, Selector, SessionId, SessionRow, Standing, Transition, TransitionKind, ValueRow, WaiterInfo,
 };
 pub use reads::{LeaseReader, Reader, StaleReader};
 pub use session::{Session, SessionBuilder};

@@ -162,3 +162,23 @@ fn with_the_session_go_the_claims_that_are_not_answered() {
     w.acquire_request();
     posted(&mut w, "k");
 }
+
+#[test]
+fn so_many_answers_are_remembered_and_the_oldest_is_asked_for_again() {
+    let mut w = World::new();
+    let (handle, session) = w.open(TTL);
+    let mut acquired = |w: &mut World, n: usize| {
+        let on = format!("k{n}");
+        let claim = acquire(w, handle, &on);
+        grant(w, session, claim);
+        let asked = w.requests.pop_front();
+        if let Some((id, request)) = &asked {
+            assert_eq!(*request, Request::ClaimResource { resource: key("db"), key: key(&on) });
+            w.reply(*id, answer(None));
+        }
+        asked.is_some()
+    };
+    assert!((0..1_025).all(|n| acquired(&mut w, n)), "each pair is new");
+    assert!(!acquired(&mut w, 1_024) && !acquired(&mut w, 1));
+    assert!(acquired(&mut w, 0), "the oldest was forgotten");
+}

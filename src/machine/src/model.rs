@@ -15,6 +15,7 @@ use palisade_types::{
 
 use crate::{Applied, ApplyError, Command, Effect};
 use account::len;
+use reads::holder;
 
 mod account;
 mod convert;
@@ -670,22 +671,6 @@ fn may_enter(lock: &Lock, mode: Mode) -> bool {
 
 fn fence(key: &Key, claim: &Claim) -> Fence {
     Fence::new(key.clone(), Epoch(claim.epoch), Epoch(claim.barrier)).expect("a granted epoch")
-}
-
-fn info(claim: &Claim, clock_ms: u64) -> HolderInfo {
-    HolderInfo {
-        session: claim.session,
-        owner: claim.owner.clone(),
-        incarnation: claim.incarnation.clone(),
-        epoch: Epoch(claim.epoch),
-        mode: claim.mode,
-        held_ms: clock_ms.saturating_sub(claim.since.1),
-        standing: claim.standing,
-    }
-}
-
-fn holder(lock: &Lock, clock_ms: u64) -> Option<HolderInfo> {
-    lock.holders.first().map(|claim| info(claim, clock_ms))
 }
 
 fn keep(lock: &mut Lock, tenure: Tenure) {

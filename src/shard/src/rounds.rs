@@ -1,5 +1,5 @@
-//! What waits for a confirmation of the leadership: reads, renewals, attachments, and sessions that
-//! are due (DESIGN sections 2 and 7). One round serves all that had arrived when it started; at most
+//! What waits for a confirmation of the leadership: reads, renewals, attachments, claims to resources that
+//! are on record, and sessions that are due (DESIGN sections 2 and 7). One round serves all that had arrived when it started; at most
 //! one is under way and the next gathers meanwhile.
 
 use alloc::vec::Vec;

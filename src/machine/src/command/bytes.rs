@@ -148,22 +148,19 @@ impl<'a> CommandRef<'a> {
             }
             CommandRef::Proclaim { session, ticket, leads, value } => {
                 w.u8(PROCLAIM);
-                w.session(session);
-                w.u64(ticket.0);
+                put_claim(&mut w, session, ticket);
                 w.u64(leads.0);
                 w.bytes(value);
             }
             CommandRef::Put { session, ticket, key, value } => {
                 w.u8(PUT);
-                w.session(session);
-                w.u64(ticket.0);
+                put_claim(&mut w, session, ticket);
                 w.name(key);
                 w.bytes(value);
             }
             CommandRef::Delete { session, ticket, key } => {
                 w.u8(DELETE);
-                w.session(session);
-                w.u64(ticket.0);
+                put_claim(&mut w, session, ticket);
                 w.name(key);
             }
             CommandRef::ClaimResource { resource, key } => {
@@ -257,6 +254,11 @@ impl<'a> CommandRef<'a> {
 fn put_bytes(w: &mut Writer<'_>, bytes: &[u8]) {
     w.u16(bytes.len() as u16);
     w.0.extend_from_slice(bytes);
+}
+
+fn put_claim(w: &mut Writer<'_>, session: SessionId, ticket: Ticket) {
+    w.session(session);
+    w.u64(ticket.0);
 }
 
 fn get_value<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {

@@ -167,7 +167,7 @@ fn with_the_session_go_the_claims_that_are_not_answered() {
 fn so_many_answers_are_remembered_and_the_oldest_is_asked_for_again() {
     let mut w = World::new();
     let (handle, session) = w.open(TTL);
-    let mut acquired = |w: &mut World, n: usize| {
+    let acquired = |w: &mut World, n: usize| {
         let on = format!("k{n}");
         let claim = acquire(w, handle, &on);
         grant(w, session, claim);

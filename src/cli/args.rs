@@ -69,6 +69,8 @@ pub(crate) enum Verb {
     Locks(LocksArgs),
     /// List the live sessions.
     Sessions(SessionsArgs),
+    /// List the resources that locks protect, each with its keys: more than one are a conflict.
+    Resources(ResourcesArgs),
     /// Print what changes, until signalled: first the present state, then every grant and release.
     Watch(WatchArgs),
     /// Print who leads an election and what the leader says, at first and whenever it changes, until
@@ -82,7 +84,8 @@ pub(crate) enum Verb {
     Evict(EvictArgs),
     /// Take a key from its holder, if the grant with this epoch still holds it.
     ForceRelease(ForceReleaseArgs),
-    /// Forget the record of a key that nobody holds or awaits, and with it the key's class.
+    /// Forget the record of a key that nobody holds or awaits, and with it the key's class and its claims to
+    /// resources.
     Retire(RetireArgs),
     /// List what operators did, and why: the last 1,000 actions, oldest first.
     Acts(ActsArgs),
@@ -341,6 +344,20 @@ pub(crate) struct Paging {
 pub(crate) struct LocksArgs {
     /// Start behind this key.
     #[arg(long, value_name = "KEY")]
+    pub(crate) after: Option<String>,
+    #[command(flatten)]
+    pub(crate) paging: Paging,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ResourcesArgs {
+    /// Only resources with more than one key: locks that do not exclude each other.
+    #[arg(long)]
+    pub(crate) conflicts: bool,
+    /// Start behind this resource.
+    #[arg(long, value_name = "RESOURCE")]
     pub(crate) after: Option<String>,
     #[command(flatten)]
     pub(crate) paging: Paging,

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use palisade::clock;
-use palisade_client::{AcquireError, CallError, Client, Guard, HolderInfo, LostReason, Queued, Session};
+use palisade_client::{
+    AcquireError, CallError, Client, Conflict, Guard, HolderInfo, LostReason, Queued, Session,
+};
 use palisade_types::limits::{TTL_MAX, TTL_MIN};
 use palisade_types::{Time, name};
 use rustix::process::Signal;
@@ -24,6 +26,8 @@ use super::signals::{Caught, SignalNumber, Signals};
 
 /// How long release and close may take at the end; what they do not reach ends with the session.
 const GOODBYE: Duration = Duration::from_secs(5);
+/// How long after the release a warning may still come.
+const LAST_WORD: Duration = Duration::from_millis(100);
 /// How often the group is looked at while it is being ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// How long the kernel may take to end a killed group before we report anyway.
@@ -89,6 +93,7 @@ pub(super) async fn get_and_keep<G: Granted>(
         Ok(Err(NotHeld::Failed(failure))) if failure.code == exit::UNAVAILABLE => return Err(failure),
         Ok(Err(NotHeld::Failed(failure))) => Err(failure),
         Ok(Ok(kept)) => {
+            let told = tokio::spawn(say_conflict(wanted.key.to_owned(), kept.guard().conflicted()));
             let end = match wanted.command.is_empty() {
                 true => hold(&kept, &grant_json(kept.guard()), &mut signals).await,
                 false => {
@@ -98,11 +103,25 @@ pub(super) async fn get_and_keep<G: Granted>(
                 }
             };
             farewell(global, G::GIVE_UP, kept.give_up()).await;
+            // It ends with the lock, which is over by now; where the cluster is out of reach it may not be.
+            let _ = tokio::time::timeout(LAST_WORD, told).await;
             end
         }
     };
     farewell(global, "close the session", session.close()).await;
     end
+}
+
+/// Says once that another key protects the same resource, if the registry of resources says so while the
+/// lock is held.
+async fn say_conflict(key: String, conflict: impl Future<Output = Option<Conflict>>) {
+    if let Some(Conflict { resource, other, keys }) = conflict.await {
+        let more = if keys > 2 { format!(" ({keys} keys in all)") } else { String::new() };
+        eprintln!(
+            "palisade: warning: {resource} is also protected by the key {other}{more}, whose lock does not exclude \
+             that of {key}; see `palisade resources --conflicts`, and `palisade retire` for a key that is out of use"
+        );
+    }
 }
 
 impl SessionArgs {

@@ -78,6 +78,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
                     Verb::Describe(args) => reads::describe(&global, &args).await,
                     Verb::Locks(args) => reads::locks(&global, &args).await,
                     Verb::Sessions(args) => reads::sessions(&global, &args).await,
+                    Verb::Resources(args) => reads::resources(&global, &args).await,
                     Verb::Watch(args) => watch::run(&global, &args).await,
                     Verb::Observe(args) => observe::run(&global, &args).await,
                     Verb::Status => reads::status(&global).await,

@@ -117,15 +117,9 @@ pub(crate) async fn force_release(global: &Global, args: &ForceReleaseArgs) -> R
     say_done(global, done, &what)
 }
 
-/// The last epoch of a key's record; none without one.
-async fn last_epoch(client: &Client, key: &str) -> Result<Option<Epoch>, Failure> {
-    let description = client.describe(key).await.map_err(|e| connect::failure(&e))?.value;
-    Ok(description.class.map(|_| description.epoch))
-}
-
 /// Whether a key is known to have no record now.
 async fn has_no_record(client: &Client, key: &str) -> bool {
-    last_epoch(client, key).await.is_ok_and(|last| last.is_none())
+    client.describe(key).await.is_ok_and(|answer| answer.value.class.is_none())
 }
 
 fn no_such_key(key: &str) -> Failure {
@@ -134,14 +128,15 @@ fn no_such_key(key: &str) -> Failure {
     Failure::new(exit::REFUSED, message)
 }
 
-/// Forgets an idle key: the record it has when this begins, and no later one.
+/// Forgets an idle key: the record it has when this begins, and no later one; and its claims to resources,
+/// which a key may have whose record was reclaimed.
 pub(crate) async fn retire(global: &Global, args: &RetireArgs) -> Result<u8, Failure> {
     let RetireArgs { key, epoch, reason, by } = args;
     let client = connect::client(global)?;
     let operator = operator_of(&client, by)?;
     let epoch = match epoch {
         Some(epoch) => Epoch(*epoch),
-        None => last_epoch(&client, key).await?.ok_or_else(|| no_such_key(key))?,
+        None => client.describe(key).await.map_err(|e| connect::failure(&e))?.value.epoch,
     };
     let done = operator.retire(key, epoch, reason).await;
     match &done {
@@ -155,7 +150,11 @@ pub(crate) async fn retire(global: &Global, args: &RetireArgs) -> Result<u8, Fai
         }
         _ => {}
     }
-    say_done(global, done, &format!("{key} has no record any more; the last epoch was {epoch}"))
+    say_done(
+        global,
+        done,
+        &format!("{key} has no record any more, and claims no resource; the last epoch was {epoch}"),
+    )
 }
 
 /// What operators did.

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Stdout, Write};
 
 use palisade_client::{
     Cause, Consistency, Description, HolderInfo, LockRow, Mode, NodeStatus, OperatorAct, OperatorRow,
-    ReadMark, SessionRow, Standing, Transition, TransitionKind, ValueRow, WaiterInfo,
+    ReadMark, ResourceRow, SessionRow, Standing, Transition, TransitionKind, ValueRow, WaiterInfo,
 };
 use serde_json::{Value, json};
 
@@ -298,6 +298,23 @@ pub(crate) fn session_text(row: &SessionRow) -> String {
         row.waiting,
         row.values
     )
+}
+
+/// A resource of a listing as an object; of many keys it names the first.
+pub(crate) fn resource_json(row: &ResourceRow) -> Value {
+    let keys: Vec<&str> = row.keys.iter().map(|key| key.as_str()).collect();
+    json!({ "resource": row.resource.as_str(), "count": row.count, "conflict": row.count > 1, "keys": keys })
+}
+
+/// A resource of a listing for people.
+pub(crate) fn resource_text(row: &ResourceRow) -> String {
+    let keys: Vec<Cow<'_, str>> = row.keys.iter().map(|key| word(key)).collect();
+    let more = match row.count as usize - keys.len().min(row.count as usize) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let conflict = if row.count > 1 { "CONFLICT: protected by " } else { "protected by " };
+    format!("{:<30} {conflict}{}{more}", word(&row.resource), keys.join(", "))
 }
 
 /// Bytes that are no text, in hexadecimal.

@@ -1,10 +1,10 @@
-//! The verbs that only look: `describe`, `locks`, `sessions`, `get`, `ls`, `status`.
+//! The verbs that only look: `describe`, `locks`, `sessions`, `resources`, `get`, `ls`, `status`.
 
 use palisade_client::{CallError, Client, Consistency, Page, ReadMark, SessionId};
 use serde_json::json;
 
 use super::advice;
-use super::args::{DescribeArgs, GetArgs, Global, LocksArgs, LsArgs, Paging, SessionsArgs};
+use super::args::{DescribeArgs, GetArgs, Global, LocksArgs, LsArgs, Paging, ResourcesArgs, SessionsArgs};
 use super::connect::{self, client_of};
 use super::exit::{self, Failure};
 use super::output::{self, Output};
@@ -124,6 +124,33 @@ pub(crate) async fn sessions(global: &Global, args: &SessionsArgs) -> Result<u8,
         }
     }
     say_next(&mut out, &after.map(|s| s.to_string()).unwrap_or_default())?;
+    out.flush()?;
+    Ok(0)
+}
+
+/// The resources that locks name, and the keys that protect them.
+pub(crate) async fn resources(global: &Global, args: &ResourcesArgs) -> Result<u8, Failure> {
+    let client = connect::client(global)?;
+    let mut out = Output::new(global.json);
+    let (mut listing, mut said) = (Listing::new(args.paging), None);
+    let mut after = args.after.clone();
+    while let Some(rows) = listing.ask() {
+        let page = ask!(args.how, client, resources(args.conflicts, after.as_deref(), rows));
+        let page = page.map_err(|e| connect::failure(&e))?;
+        say_how(&mut out, page.read, &mut said)?;
+        for row in &page.rows {
+            out.line(|| output::resource_json(row), || output::resource_text(row))?;
+        }
+        out.flush()?;
+        match page.rows.last() {
+            Some(last) if listing.note(&page) => after = Some(last.resource.to_string()),
+            last => {
+                output::say_if_none(global, last.is_none() && listing.shown == 0);
+                return Ok(0);
+            }
+        }
+    }
+    say_next(&mut out, after.as_deref().unwrap_or_default())?;
     out.flush()?;
     Ok(0)
 }

@@ -104,6 +104,8 @@ impl Core {
         self.metrics.values.set(counts.values);
         self.metrics.value_bytes.set(counts.value_bytes);
         self.metrics.state_bytes.set(counts.state_bytes);
+        self.metrics.resources.set(counts.resources);
+        self.metrics.resource_conflicts.set(counts.resource_conflicts);
         self.metrics.log_bytes.set(status.log_bytes);
     }
 }

@@ -144,6 +144,7 @@ impl Echo {
             | Request::Delete { .. }
             | Request::Operate { .. }
             | Request::Watch { .. }
+            | Request::ClaimResource { .. }
             | Request::Unwatch { .. }
             | Request::Status => {
                 Reply::Refused(Refusal::BadRequest { reason: "an echo has no state to read".to_owned() })

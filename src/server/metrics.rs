@@ -120,6 +120,10 @@ metrics! {
     value_bytes, "gauge", "palisade_ephemeral_bytes";
     /// Bytes of the state, by the account that the quota is for.
     state_bytes, "gauge", "palisade_state_bytes";
+    /// Resources that keys claim to protect.
+    resources, "gauge", "palisade_resources";
+    /// Resources that more than one key claims to protect.
+    resource_conflicts, "gauge", "palisade_resource_conflicts";
     /// Bytes of the log.
     log_bytes, "gauge", "palisade_log_bytes";
 }

@@ -13,6 +13,7 @@ mod observe;
 mod operator;
 mod readme;
 mod reads;
+mod resources;
 mod seccomp;
 mod sessions;
 mod support;

@@ -17,7 +17,7 @@ fn says(cluster: &Cluster, arguments: &[&str], code: i32, words: &[&str]) {
 fn every_refusal_says_what_to_do_next() {
     let _one = one_cluster();
     let cluster = Cluster::start();
-    for verb in ["locks", "sessions", "acts"] {
+    for verb in ["locks", "sessions", "resources", "acts"] {
         says(&cluster, &[verb], 0, &["none"]);
         let json = finish(&mut cluster.command(["--json", verb]));
         assert_eq!((json.stdout.as_str(), json.stderr.as_str()), ("", ""));

@@ -39,6 +39,17 @@ handle! {
     WriteId
 }
 
+/// Another key protects the same resource: two locks that do not exclude each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The resource.
+    pub resource: Name,
+    /// The other key; of several the first in order.
+    pub other: Key,
+    /// How many keys claim the resource, one's own included.
+    pub keys: u32,
+}
+
 /// What happened outside.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
@@ -366,6 +377,21 @@ pub enum Event {
         claim: ClaimId,
         /// Why.
         refusal: Refusal,
+    },
+    /// The resource that the claim names is protected by another key too. Said at most once of each claim,
+    /// before or after the grant.
+    ClaimConflict {
+        /// Which.
+        claim: ClaimId,
+        /// With what.
+        conflict: Conflict,
+    },
+    /// For logs: the same, said once for each key and resource.
+    ResourceConflict {
+        /// The key of this client.
+        key: Key,
+        /// With what.
+        conflict: Conflict,
     },
     /// The claim is over.
     ClaimDone {

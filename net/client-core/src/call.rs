@@ -139,7 +139,8 @@ fn answers(asked: Consistency, query: &Query, reply: &Reply) -> bool {
         | (Query::ListSessions { .. }, Reply::Sessions { read, .. })
         | (Query::ListOperatorActs { .. }, Reply::OperatorActs { read, .. })
         | (Query::Get { .. }, Reply::Value { read, .. })
-        | (Query::ListValues { .. }, Reply::Values { read, .. }) => *read,
+        | (Query::ListValues { .. }, Reply::Values { read, .. })
+        | (Query::ListResources { .. }, Reply::Resources { read, .. }) => *read,
         _ => return false,
     };
     match asked {

@@ -10,6 +10,7 @@ use palisade_wire::{Request, Wait};
 use crate::api::{AcquireSpec, ClaimId, ClaimResult, Event, LostReason, SessionHandle};
 use crate::core::Core;
 use crate::net::What;
+use crate::resources::Told;
 use crate::session::{retry_after, session_is_full};
 use crate::timers::Item;
 
@@ -42,6 +43,8 @@ pub(crate) struct Claim {
     pub(crate) request: Option<RequestId>,
     pub(crate) retry_at: Time,
     pub(crate) attempts: u32,
+    /// What it knows of other keys of its resource.
+    pub(crate) told: Told,
     /// When its time to wait runs out.
     deadline: Time,
     timer: Time,
@@ -58,6 +61,7 @@ impl Claim {
             request: None,
             retry_at: Time::ZERO,
             attempts: 0,
+            told: Told::Nothing,
             deadline: Time::FAR,
             timer: Time::FAR,
         }
@@ -161,6 +165,11 @@ impl Core {
             }
             return;
         }
+        let told = claim.told;
+        if !report {
+            self.leave_post(id, told);
+        }
+        let Some(claim) = self.claims.get_mut(&id) else { return };
         let phase = Phase::Releasing { report };
         if matches!(claim.phase, Phase::Releasing { .. }) {
             claim.phase = phase;
@@ -224,9 +233,13 @@ impl Core {
             }
             Phase::Asking | Phase::Queued | Phase::Held => claim.ask(now, session_id, ticket),
         };
+        let posts = matches!(request, Request::Acquire { resource: Some(_), .. });
         let sent = self.send(now, What::Claim(id), &request);
         if let Some(claim) = self.claims.get_mut(&id) {
             claim.request = Some(sent);
+        }
+        if posts {
+            self.claim_resource(id);
         }
     }
 
@@ -382,6 +395,7 @@ impl Core {
     fn remove_claim(&mut self, id: ClaimId) -> Option<Claim> {
         let mut claim = self.claims.remove(&id)?;
         self.timers.set(Item::Claim(id), &mut claim.timer, Time::FAR);
+        self.leave_post(id, claim.told);
         if let Some(session) = self.sessions.get_mut(&claim.session) {
             session.claims.remove(&id);
             for ticket in claim.ticket.into_iter().chain(claim.holds) {
@@ -399,6 +413,7 @@ impl Core {
         for id in claims {
             let Some(mut claim) = self.claims.remove(&id) else { continue };
             self.timers.set(Item::Claim(id), &mut claim.timer, Time::FAR);
+            self.leave_post(id, claim.told);
             if claim.phase != (Phase::Releasing { report: false }) {
                 self.event(Event::ClaimLost { claim: id, reason: reason.clone() });
             }

@@ -13,6 +13,7 @@ use crate::claim::Claim;
 use crate::config::{CoreConfig, NoEndpoints};
 use crate::greeting::Incoming;
 use crate::net::{Net, Pending, Stage, Up, What};
+use crate::resources::Registry;
 use crate::session::Session;
 use crate::timers::{Item, Timers};
 use crate::write::Write;
@@ -28,6 +29,7 @@ pub struct Core {
     pub(crate) claims: BTreeMap<ClaimId, Claim>,
     pub(crate) calls: BTreeMap<CallId, Call>,
     pub(crate) writes: BTreeMap<WriteId, Write>,
+    pub(crate) registry: Registry,
     pub(crate) timers: Timers,
     /// Who may have something to send. Whether it has is looked up when its turn comes.
     pub(crate) wanting: VecDeque<Item>,
@@ -57,6 +59,7 @@ impl Core {
             claims: BTreeMap::new(),
             calls: BTreeMap::new(),
             writes: BTreeMap::new(),
+            registry: Registry::default(),
             timers: Timers::default(),
             wanting: VecDeque::new(),
             renewals_due: false,
@@ -129,6 +132,7 @@ impl Core {
                 Item::Claim(claim) => self.claim_due(now, claim),
                 Item::Call(call) => self.call_due(now, call),
                 Item::Write(write) => self.write_due(now, write),
+                Item::Post(post) => self.post_due(post),
             }
         }
     }
@@ -171,6 +175,7 @@ impl Core {
         self.detach_sessions();
         self.detach_claims();
         self.detach_writes();
+        self.detach_posts();
         self.calls.values_mut().for_each(|call| call.request = None);
         Some(link.endpoint)
     }
@@ -229,6 +234,7 @@ impl Core {
     fn everybody_wants(&mut self) {
         self.wanting.extend(self.sessions.keys().map(|handle| Item::Session(*handle)));
         self.wanting.extend(self.calls.keys().map(|call| Item::Call(*call)));
+        self.wanting.extend(self.registry.posts().map(Item::Post));
     }
 
     fn reply(&mut self, now: Time, id: RequestId, reply: Reply) -> Result<(), LinkError> {
@@ -247,6 +253,7 @@ impl Core {
             What::Claim(claim) => self.claim_reply(now, claim, id, reply),
             What::Call(call) => self.call_reply(call, reply),
             What::Write(write) => self.write_reply(write, &reply),
+            What::Post(post) => self.post_reply(post, reply),
         };
         if fits { Ok(()) } else { Err(LinkError::Protocol("an answer to another question".to_string())) }
     }
@@ -268,6 +275,7 @@ impl Core {
             What::Claim(claim) => self.claim_refused(now, claim, id, refusal),
             What::Call(call) => self.call_refused(now, call, refusal),
             What::Write(write) => self.write_refused(now, write, id, refusal),
+            What::Post(post) => self.post_refused(now, post, &refusal),
         }
     }
 
@@ -368,6 +376,7 @@ impl Core {
                 Some(Item::Claim(claim)) => self.claim_send(now, claim),
                 Some(Item::Call(call)) => self.call_send(now, call),
                 Some(Item::Write(write)) => self.write_send(now, write),
+                Some(Item::Post(post)) => self.post_send(now, post),
             }
         }
     }

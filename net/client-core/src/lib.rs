@@ -31,14 +31,15 @@ mod downgrade;
 mod greeting;
 mod net;
 mod observe;
+mod resources;
 mod session;
 mod timers;
 mod watch;
 mod write;
 
 pub use api::{
-    AcquireSpec, Action, CallId, CallRequest, ClaimId, ClaimResult, Event, Input, LinkError, LinkId,
-    LostReason, ReadFrom, SessionHandle, SessionSpec, WriteId, WriteSpec,
+    AcquireSpec, Action, CallId, CallRequest, ClaimId, ClaimResult, Conflict, Event, Input, LinkError,
+    LinkId, LostReason, ReadFrom, SessionHandle, SessionSpec, WriteId, WriteSpec,
 };
 pub use config::{CoreConfig, NoEndpoints};
 pub use core::Core;

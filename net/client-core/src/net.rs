@@ -9,6 +9,7 @@ use palisade_wire::{Member, ServerHello};
 
 use crate::api::{CallId, ClaimId, LinkId, SessionHandle, WriteId};
 use crate::config::CoreConfig;
+use crate::resources::PostId;
 
 /// How often in a row hints are followed at once. Beyond that they are followed with a pause.
 const HOPS_MAX: u32 = 4;
@@ -26,6 +27,8 @@ pub(crate) enum What {
     Call(CallId),
     /// Put, delete, or a release that gives one up.
     Write(WriteId),
+    /// A key's claim to a resource.
+    Post(PostId),
 }
 
 /// A request that is not answered yet.

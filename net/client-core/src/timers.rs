@@ -1,9 +1,10 @@
-//! One deadline for each session, claim, read and write, in order.
+//! One deadline for each session, claim, read, write and claim to a resource, in order.
 
 use alloc::collections::BTreeSet;
 use palisade_types::Time;
 
 use crate::api::{CallId, ClaimId, SessionHandle, WriteId};
+use crate::resources::PostId;
 
 /// Whose deadline it is, and who wants to send something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,6 +13,7 @@ pub(crate) enum Item {
     Claim(ClaimId),
     Call(CallId),
     Write(WriteId),
+    Post(PostId),
 }
 
 /// Deadlines by time. The owner of a deadline remembers it (`slot`), so that it can be moved.

@@ -38,7 +38,8 @@ use std::time::Duration;
 
 use palisade_types::reply::NodeStatus;
 use palisade_types::{
-    Cursor, Description, LockRow, LogIndex, OperatorRow, Selector, SessionId, SessionRow, ValueRow,
+    Cursor, Description, LockRow, LogIndex, OperatorRow, ResourceRow, Selector, SessionId, SessionRow,
+    ValueRow,
 };
 use tokio::runtime::{Builder, Handle};
 use tokio::task::AbortHandle;
@@ -110,6 +111,19 @@ impl Client {
     /// As there.
     pub fn sessions(&self, after: Option<SessionId>, rows: u32) -> Result<Page<SessionRow>, CallError> {
         self.thread.block_on(self.inner.sessions(after, rows))
+    }
+
+    /// See [`crate::Client::resources`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn resources(
+        &self,
+        conflicts: bool,
+        after: Option<&str>,
+        rows: u32,
+    ) -> Result<Page<ResourceRow>, CallError> {
+        self.thread.block_on(self.inner.resources(conflicts, after, rows))
     }
 
     /// See [`crate::Client::operator_acts`].

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use palisade_client_core::{CallRequest, CoreConfig, LinkError};
 use palisade_types::reply::{NodeStatus, ReadMark};
-use palisade_types::{Description, LockRow, LogIndex, OperatorRow, Reply, Selector, SessionId, SessionRow};
+use palisade_types::{
+    Description, LockRow, LogIndex, OperatorRow, Reply, ResourceRow, Selector, SessionId, SessionRow,
+};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::command::{Command, Tag};
@@ -204,6 +206,21 @@ impl Client {
     /// As [`Client::describe`].
     pub async fn sessions(&self, after: Option<SessionId>, rows: u32) -> Result<Page<SessionRow>, CallError> {
         self.read().sessions(after, rows).await
+    }
+
+    /// A page of the resources that locks name, in order, behind `after`, each with the keys that protect it:
+    /// more than one are a conflict, for their locks do not exclude each other. `conflicts`: only those.
+    /// Otherwise as [`Client::locks`].
+    ///
+    /// # Errors
+    /// As [`Client::describe`].
+    pub async fn resources(
+        &self,
+        conflicts: bool,
+        after: Option<&str>,
+        rows: u32,
+    ) -> Result<Page<ResourceRow>, CallError> {
+        self.read().resources(conflicts, after, rows).await
     }
 
     /// What the node that this client is connected to says of itself: local, and no statement about

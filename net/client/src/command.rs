@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use palisade_client_core::{AcquireSpec, CallRequest, SessionSpec, WriteSpec};
+use palisade_client_core::{AcquireSpec, CallRequest, Conflict, SessionSpec, WriteSpec};
 use palisade_types::{Fence, HolderInfo, Refusal, Reply, SessionId, Time, Value};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -33,6 +33,11 @@ pub(crate) struct Drain {
 /// Where the driver reports how far it is.
 pub(crate) type DrainSender = watch::Sender<Drain>;
 
+/// Where the driver reports that another key protects the same resource; dropped when the claim is over.
+pub(crate) type ConflictSender = watch::Sender<Option<Conflict>>;
+/// The other side.
+pub(crate) type ConflictReceiver = watch::Receiver<Option<Conflict>>;
+
 /// An order from a handle to the driver. They are carried out in order.
 pub(crate) enum Command {
     /// Opens a session.
@@ -55,6 +60,8 @@ pub(crate) enum Command {
         spec: AcquireSpec,
         events: mpsc::UnboundedSender<ClaimEvent>,
         lost: LostSender,
+        /// Where a conflict is reported, if a resource is named.
+        conflict: Option<ConflictSender>,
     },
     /// Releases a granted claim and says when that is done.
     Release { tag: Tag, reply: oneshot::Sender<Result<(), CallError>> },

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_client_core::{
-    Action, CallId, ClaimId, ClaimResult, Core, Event, Input, LinkId, SessionHandle, WriteId, margin,
+    Action, CallId, ClaimId, ClaimResult, Conflict, Core, Event, Input, LinkId, SessionHandle, WriteId,
+    margin,
 };
 use palisade_types::{Fence, Refusal, Reply, SessionToken};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -17,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::client::Trouble;
 use crate::clock::{self, Alarm};
-use crate::command::{ClaimEvent, Command, DrainSender, Lease, LostSender, Opened, Tag};
+use crate::command::{ClaimEvent, Command, ConflictSender, DrainSender, Lease, LostSender, Opened, Tag};
 use crate::config::ClientConfig;
 use crate::error::{AcquireError, CallError, ConnectError, LostReason};
 use crate::link::{Link, LinkEvent};
@@ -48,6 +49,7 @@ struct ClaimEntry {
     granted: bool,
     events: mpsc::UnboundedSender<ClaimEvent>,
     lost: LostSender,
+    conflict: Option<ConflictSender>,
     releasing: Option<Answer<()>>,
     downgrading: Option<oneshot::Sender<Result<Fence, Refusal>>>,
 }
@@ -205,16 +207,23 @@ impl Driver {
             }
             Command::Close { tag, reply } => self.close(tag, reply),
             Command::Drain { tag, reply } => self.drain(tag, reply),
-            Command::Acquire { session, tag, spec, events, lost } => {
+            Command::Acquire { session, tag, spec, events, lost, conflict } => {
                 let handle = match self.usable(session) {
                     Ok(handle) => handle,
                     Err(gone) => return drop(events.send(ClaimEvent::Failed(gone.into()))),
                 };
                 let claim = self.core.acquire(now, handle, spec);
                 self.claim_tags.insert(tag, claim);
-                let (releasing, downgrading) = (None, None);
-                let entry =
-                    ClaimEntry { tag, session: handle, granted: false, events, lost, releasing, downgrading };
+                let entry = ClaimEntry {
+                    tag,
+                    session: handle,
+                    granted: false,
+                    events,
+                    lost,
+                    conflict,
+                    releasing: None,
+                    downgrading: None,
+                };
                 self.claims.insert(claim, entry);
             }
             Command::Release { tag, reply } => match self.claim_tags.get(&tag) {
@@ -368,6 +377,15 @@ impl Driver {
                     // Nobody waits any more? Then the claim's abandoning is already on its way to us.
                     let _ = entry.events.send(ClaimEvent::Granted(fence));
                 }
+            }
+            Event::ClaimConflict { claim, conflict } => {
+                if let Some(told) = self.claims.get(&claim).and_then(|entry| entry.conflict.as_ref()) {
+                    told.send_replace(Some(conflict));
+                }
+            }
+            Event::ResourceConflict { key, conflict } => {
+                let Conflict { resource, other, keys } = conflict;
+                tracing::warn!(%key, %resource, %other, keys, "another key protects the same resource");
             }
             Event::ClaimDowngraded { claim, fence } => self.claim_converted(claim, Ok(fence)),
             Event::ClaimKept { claim, refusal } => self.claim_converted(claim, Err(refusal)),

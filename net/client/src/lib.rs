@@ -60,12 +60,13 @@ pub use error::{
 pub use lock::{AdvisoryRequest, FencedRequest, Guard, Queued};
 pub use observe::{NotAnElection, ObserveError, ObserveRequest, Observed, Observer};
 pub use operator::{Operator, OwnerReport};
+pub use palisade_client_core::Conflict;
 pub use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 pub use palisade_types::{
     Cause, Class, ClusterId, Cursor, CursorError, Description, Epoch, Event, Fence, FenceError, Floor,
     Happened, HolderInfo, LockRow, LogIndex, Mode, NameError, OperatorAct, OperatorRow, Outcome, Refusal,
-    Refused, Selector, SessionId, SessionRow, Standing, Transition, TransitionKind, Value, ValueRow,
-    WaiterInfo,
+    Refused, ResourceRow, Selector, SessionId, SessionRow, Standing, Transition, TransitionKind, Value,
+    ValueRow, WaiterInfo,
 };
 pub use reads::{LeaseReader, Reader, StaleReader};
 pub use session::{Session, SessionBuilder};

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_client_core::AcquireSpec;
+use palisade_client_core::{AcquireSpec, Conflict};
 use palisade_types::{Class, Fence, HolderInfo, Mode, OnDeath, SessionId};
 use palisade_wire::Wait;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::command::{ClaimEvent, Command, LostReceiver, Tag};
+use crate::command::{ClaimEvent, Command, ConflictReceiver, LostReceiver, Tag};
 use crate::error::{AcquireError, CallError, LostReason, NotDowngraded, name};
 use crate::session::{Handle, lost, lost_now};
 use crate::values::value;
@@ -75,8 +75,11 @@ impl Request {
         let tag = self.handle.shared.next_tag();
         let (events_in, mut events) = mpsc::unbounded_channel();
         let (lost_in, lost) = watch::channel(None);
+        let (conflict_in, conflict) = spec.resource.as_ref().map(|_| watch::channel(None)).unzip();
         let session = self.handle.tag;
-        self.handle.shared.send(Command::Acquire { session, tag, spec, events: events_in, lost: lost_in })?;
+        let order =
+            Command::Acquire { session, tag, spec, events: events_in, lost: lost_in, conflict: conflict_in };
+        self.handle.shared.send(order)?;
         // Dropping the future from here on abandons the claim, also one that is granted meanwhile.
         let claim = Claim { handle: self.handle, tag, over: false };
         loop {
@@ -87,7 +90,7 @@ impl Request {
                     }
                 }
                 Some(ClaimEvent::Granted(fence)) => {
-                    return Ok(Guard { claim, class: self.class, mode: self.mode, fence, lost });
+                    return Ok(Guard { claim, class: self.class, mode: self.mode, fence, lost, conflict });
                 }
                 Some(ClaimEvent::Failed(error)) => {
                     let reason = claim.handle.lost_now();
@@ -296,6 +299,8 @@ pub struct Guard {
     mode: Mode,
     fence: Fence,
     lost: LostReceiver,
+    /// Of a lock that names a resource.
+    conflict: Option<ConflictReceiver>,
 }
 
 impl Guard {
@@ -341,6 +346,26 @@ impl Guard {
     /// before silence can end the lease elsewhere. May be awaited any number of times.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + use<> {
         lost(self.lost.clone())
+    }
+
+    /// A warning: another key protects the resource that this lock names, so that the two locks do not
+    /// exclude each other. `None` while the registry of resources has not answered (which it does at about
+    /// the time of the grant, and later when it is out of reach), and for a lock that names no resource.
+    pub fn conflict(&self) -> Option<Conflict> {
+        self.conflict.as_ref().and_then(|conflict| conflict.borrow().clone())
+    }
+
+    /// Completes with the warning of [`Guard::conflict`] as soon as it is there, or with `None` once the lock
+    /// is over without one. Holds neither the lock nor the session.
+    pub fn conflicted(&self) -> impl Future<Output = Option<Conflict>> + Send + use<> {
+        let conflict = self.conflict.clone();
+        async move {
+            let mut conflict = conflict?;
+            match conflict.wait_for(Option::is_some).await {
+                Ok(conflict) => conflict.clone(),
+                Err(_) => None,
+            }
+        }
     }
 
     pub(crate) fn tag(&self) -> Tag {

@@ -2,7 +2,9 @@
 //! reads the past by a flag left on.
 
 use palisade_client_core::{CallRequest, Query, ReadFrom};
-use palisade_types::{Description, LockRow, LogIndex, OperatorRow, Reply, SessionId, SessionRow, ValueRow};
+use palisade_types::{
+    Description, LockRow, LogIndex, OperatorRow, Reply, ResourceRow, SessionId, SessionRow, ValueRow,
+};
 
 use crate::client::{Answer, Client, Page, unexpected};
 use crate::election::{Leader, leader_of};
@@ -71,6 +73,23 @@ macro_rules! reader {
             ) -> Result<Page<OperatorRow>, CallError> {
                 match self.client.call((self.ask)(Query::ListOperatorActs { after, rows })).await? {
                     Reply::OperatorActs { read, rows, more } => Ok(Page { rows, more, read }),
+                    other => Err(unexpected(&other)),
+                }
+            }
+
+            /// See [`Client::resources`].
+            ///
+            /// # Errors
+            /// As [`Client::describe`].
+            pub async fn resources(
+                &self,
+                conflicts: bool,
+                after: Option<&str>,
+                rows: u32,
+            ) -> Result<Page<ResourceRow>, CallError> {
+                let after = after.map(|resource| name("resource", resource)).transpose()?;
+                match self.client.call((self.ask)(Query::ListResources { conflicts, after, rows })).await? {
+                    Reply::Resources { read, rows, more } => Ok(Page { rows, more, read }),
                     other => Err(unexpected(&other)),
                 }
             }

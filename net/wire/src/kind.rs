@@ -106,6 +106,11 @@ kinds! {
     /// [`crate::Request::Unwatch`].
     Unwatch = 0x0151, Request;
 
+    /// [`crate::Request::ClaimResource`].
+    ClaimResource = 0x0160, Request;
+    /// [`crate::Query::ListResources`].
+    ListResources = 0x0161, Request;
+
     /// `Reply::Opened`.
     Opened = 0x0201, Reply;
     /// `Reply::Attached`.
@@ -146,6 +151,10 @@ kinds! {
     Watching = 0x0250, Reply;
     /// `Reply::Unwatched`.
     Unwatched = 0x0251, Reply;
+    /// `Reply::ResourceClaimed`.
+    ResourceClaimed = 0x0260, Reply;
+    /// `Reply::Resources`.
+    Resources = 0x0261, Reply;
     /// `Reply::Refused`.
     Refused = 0x02ff, Reply;
 

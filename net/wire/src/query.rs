@@ -49,6 +49,15 @@ pub enum Query {
         /// The most rows wanted.
         rows: u32,
     },
+    /// A page of resources with the keys that claim them.
+    ListResources {
+        /// Only those that several keys claim.
+        conflicts: bool,
+        /// The last resource of the page before.
+        after: Option<Name>,
+        /// The most rows wanted.
+        rows: u32,
+    },
 }
 
 impl Query {
@@ -59,7 +68,8 @@ impl Query {
             Query::ListLocks { rows, .. }
             | Query::ListSessions { rows, .. }
             | Query::ListOperatorActs { rows, .. }
-            | Query::ListValues { rows, .. } => Some(*rows),
+            | Query::ListValues { rows, .. }
+            | Query::ListResources { rows, .. } => Some(*rows),
         }
     }
 
@@ -72,6 +82,7 @@ impl Query {
             Query::ListOperatorActs { .. } => Kind::ListOperatorActs,
             Query::Get { .. } => Kind::Get,
             Query::ListValues { .. } => Kind::ListValues,
+            Query::ListResources { .. } => Kind::ListResources,
         }
     }
 
@@ -97,6 +108,11 @@ impl Query {
                 w.opt_name(after.as_deref());
                 w.u32(*rows);
             }
+            Query::ListResources { conflicts, after, rows } => {
+                w.bool(*conflicts);
+                w.opt_name(after.as_deref());
+                w.u32(*rows);
+            }
         }
     }
 
@@ -114,6 +130,9 @@ impl Query {
             Kind::Get => Query::Get { key: r.name()? },
             Kind::ListValues => {
                 Query::ListValues { prefix: r.opt_name()?, after: r.opt_name()?, rows: r.u32()? }
+            }
+            Kind::ListResources => {
+                Query::ListResources { conflicts: r.bool("conflicts")?, after: r.opt_name()?, rows: r.u32()? }
             }
             _ => return Ok(None),
         }))

@@ -10,7 +10,8 @@ use crate::parts::{claim, consistency, fence, outcome, put_claim, put_consistenc
 use crate::refusal::{put_refusal, refusal};
 use crate::rows::{
     description, holder, list, lock_row, operator_row, put_description, put_holder, put_lock_row,
-    put_operator_row, put_page, put_session_row, put_status, put_value_row, session_row, status, value_row,
+    put_operator_row, put_page, put_resource_row, put_session_row, put_status, put_value_row, resource_row,
+    session_row, status, value_row,
 };
 use crate::{Group, Kind, MessageError};
 
@@ -34,6 +35,8 @@ fn kind_of(reply: &Reply) -> Kind {
         Reply::Deleted { .. } => Kind::Deleted,
         Reply::Value { .. } => Kind::Value,
         Reply::Values { .. } => Kind::Values,
+        Reply::ResourceClaimed { .. } => Kind::ResourceClaimed,
+        Reply::Resources { .. } => Kind::Resources,
         Reply::Watching { .. } => Kind::Watching,
         Reply::Unwatched { .. } => Kind::Unwatched,
         Reply::Refused(_) => Kind::Refused,
@@ -60,6 +63,10 @@ pub fn encode_reply(reply: &Reply, id: RequestId, out: &mut Vec<u8>) {
         Reply::Values { read, rows, more } => {
             put_read(&mut Writer(out), *read);
             put_page(out, open.body(), rows, *more, put_value_row);
+        }
+        Reply::Resources { read, rows, more } => {
+            put_read(&mut Writer(out), *read);
+            put_page(out, open.body(), rows, *more, put_resource_row);
         }
         other => encode_body(other, &mut Writer(out)),
     }
@@ -120,6 +127,11 @@ fn encode_body(reply: &Reply, w: &mut Writer<'_>) {
                 put_value_row(w, row);
             }
         }
+        Reply::ResourceClaimed { revision, keys, other } => {
+            w.u64(revision.0);
+            w.u32(*keys);
+            w.opt_name(other.as_deref());
+        }
         Reply::Watching { watch, cluster, shard, revision } => {
             w.u64(*watch);
             w.u64(cluster.0);
@@ -128,7 +140,11 @@ fn encode_body(reply: &Reply, w: &mut Writer<'_>) {
         }
         Reply::Unwatched { watch } => w.u64(*watch),
         Reply::Refused(refusal) => put_refusal(w, refusal),
-        Reply::Locks { .. } | Reply::Sessions { .. } | Reply::OperatorActs { .. } | Reply::Values { .. } => {
+        Reply::Locks { .. }
+        | Reply::Sessions { .. }
+        | Reply::OperatorActs { .. }
+        | Reply::Values { .. }
+        | Reply::Resources { .. } => {
             unreachable!("pages are encoded by the caller")
         }
     }
@@ -218,6 +234,13 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Reply, DecodeError> {
             Reply::Values { read, more, rows: list(&mut r, value_row)? }
         }
         Kind::StatusIs => Reply::Status(Box::new(status(&mut r)?)),
+        Kind::ResourceClaimed => {
+            Reply::ResourceClaimed { revision: LogIndex(r.u64()?), keys: r.u32()?, other: r.opt_name()? }
+        }
+        Kind::Resources => {
+            let (read, more) = (read(&mut r)?, r.bool("more")?);
+            Reply::Resources { read, more, rows: list(&mut r, resource_row)? }
+        }
         Kind::Watching => Reply::Watching {
             watch: r.u64()?,
             cluster: ClusterIdentity(r.u64()?),

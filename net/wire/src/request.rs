@@ -162,6 +162,13 @@ pub enum Request {
         /// The key.
         key: Key,
     },
+    /// Puts on record that a key protects a resource. Belongs to no session, and repeating it is harmless.
+    ClaimResource {
+        /// What is protected.
+        resource: Name,
+        /// By which lock.
+        key: Key,
+    },
     /// Watches what is selected. Any node answers, and pushes from then on.
     Watch {
         /// A number the client chooses, not in use on this connection.
@@ -200,6 +207,7 @@ impl Request {
             Request::Proclaim { .. } => Kind::Proclaim,
             Request::Put { .. } => Kind::Put,
             Request::Delete { .. } => Kind::Delete,
+            Request::ClaimResource { .. } => Kind::ClaimResource,
             Request::Watch { .. } => Kind::Watch,
             Request::Unwatch { .. } => Kind::Unwatch,
         }
@@ -277,6 +285,10 @@ impl Request {
             }
             Request::Delete { session, ticket, key } => {
                 put_claim(w, *session, *ticket);
+                w.name(key);
+            }
+            Request::ClaimResource { resource, key } => {
+                w.name(resource);
                 w.name(key);
             }
             Request::Watch { watch, selector, present, cursor } => {
@@ -361,6 +373,7 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Request, DecodeError> {
             let (session, ticket) = claim(&mut r)?;
             Request::Delete { session, ticket, key: r.name()? }
         }
+        Kind::ClaimResource => Request::ClaimResource { resource: r.name()?, key: r.name()? },
         Kind::Watch => Request::Watch {
             watch: r.u64()?,
             selector: Selector::decode(&mut r)?,

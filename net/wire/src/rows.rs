@@ -5,7 +5,7 @@ use palisade_types::limits::VALUE_BYTES_MAX;
 use palisade_types::reply::NodeStatus;
 use palisade_types::{
     DecodeError, Description, Epoch, HolderInfo, LockRow, LogIndex, NodeId, OperatorAct, OperatorRow, Reader,
-    SessionRow, Term, Transition, TransitionKind, ValueRow, WaiterInfo, Writer,
+    ResourceRow, SessionRow, Term, Transition, TransitionKind, ValueRow, WaiterInfo, Writer,
 };
 
 use crate::BODY_BYTES_MAX;
@@ -200,6 +200,19 @@ pub(crate) fn value_row(r: &mut Reader<'_>) -> Result<ValueRow, DecodeError> {
     let (ending, owner) = (r.bool("ending")?, r.opt_name()?);
     let value = r.bytes("value", VALUE_BYTES_MAX)?.into();
     Ok(ValueRow { key, value, session, owner, created, modified, ending })
+}
+
+pub(crate) fn put_resource_row(w: &mut Writer<'_>, row: &ResourceRow) {
+    w.name(&row.resource);
+    w.u32(row.count);
+    w.u32(row.keys.len() as u32);
+    for key in &row.keys {
+        w.name(key);
+    }
+}
+
+pub(crate) fn resource_row(r: &mut Reader<'_>) -> Result<ResourceRow, DecodeError> {
+    Ok(ResourceRow { resource: r.name()?, count: r.u32()?, keys: list(r, |r| r.name())? })
 }
 
 pub(crate) fn put_status(w: &mut Writer<'_>, s: &NodeStatus) {

@@ -5,7 +5,7 @@
 //! count of nothing but the resource they name. Sessions that have ended count no more, and what they
 //! leave counts until it is released.
 
-use palisade_types::limits::{CLAIM_COST, KEY_COST, SESSION_COST, VALUE_COST};
+use palisade_types::limits::{CLAIM_COST, KEY_COST, RESOURCE_CLAIM_COST, SESSION_COST, VALUE_COST};
 use palisade_types::{Key, Name, Refusal};
 
 use crate::locks::bytes_of;
@@ -21,13 +21,14 @@ pub(crate) fn cost_of_new(key: &Key, resource: Option<&Name>) -> u64 {
 }
 
 impl Machine {
-    /// Bytes of sessions, keys, claims, campaigns and ephemeral keys, by the account.
+    /// Bytes of sessions, keys, claims, campaigns, ephemeral keys and claims to resources, by the account.
     pub fn state_bytes(&self) -> u64 {
         let sessions = self.sessions.live() as u64 * SESSION_COST + self.sessions.tag_bytes();
         let keys = self.locks.records.len() as u64 * KEY_COST + self.locks.name_bytes;
         let claims = self.claims.records.len() as u64 * CLAIM_COST + self.claims.resource_bytes();
         let values = self.values.len() as u64 * VALUE_COST + self.values.bytes();
-        sessions + keys + claims + values + self.candidates.bytes()
+        let resources = self.resources.len() as u64 * RESOURCE_CLAIM_COST + self.resources.bytes();
+        sessions + keys + claims + values + resources + self.candidates.bytes()
     }
 
     /// Whether so many bytes more exceed the quota, and how that is refused.

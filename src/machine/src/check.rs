@@ -27,6 +27,7 @@ impl Machine {
         self.values
             .check(|session| self.sessions.find(session).map(|slot| self.sessions.records[slot].values()));
         self.acts.check();
+        self.resources.check(self.limits.resource_claims as usize);
         self.candidates.check();
     }
 

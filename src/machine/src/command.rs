@@ -141,6 +141,13 @@ pub enum Command {
         /// Which key.
         key: Key,
     },
+    /// Puts a key's claim to a resource on record, or makes it the newest.
+    ClaimResource {
+        /// What is protected.
+        resource: Name,
+        /// By which lock.
+        key: Key,
+    },
 }
 
 /// A [`Command`] whose names are borrowed from its bytes. Those of an acquire are not yet checked.
@@ -270,6 +277,13 @@ pub enum CommandRef<'a> {
         /// Which key.
         key: &'a str,
     },
+    /// See [`Command::ClaimResource`].
+    ClaimResource {
+        /// What is protected.
+        resource: &'a str,
+        /// By which lock.
+        key: &'a str,
+    },
 }
 
 impl Command {
@@ -328,6 +342,7 @@ impl Command {
                 CommandRef::Put { session, ticket, key, value }
             }
             Command::Delete { session, ticket, ref key } => CommandRef::Delete { session, ticket, key },
+            Command::ClaimResource { ref resource, ref key } => CommandRef::ClaimResource { resource, key },
         }
     }
 }
@@ -373,6 +388,9 @@ impl CommandRef<'_> {
             }
             CommandRef::Delete { session, ticket, key } => {
                 Command::Delete { session, ticket, key: Key::new(key)? }
+            }
+            CommandRef::ClaimResource { resource, key } => {
+                Command::ClaimResource { resource: Name::new(resource)?, key: Key::new(key)? }
             }
         })
     }

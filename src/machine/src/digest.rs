@@ -127,6 +127,13 @@ impl Machine {
         for key in self.values.ending() {
             d.name(Some(key));
         }
+        d.u64(self.resources.last());
+        d.u64(self.resources.len() as u64);
+        for (number, resource, key) in self.resources.iter() {
+            d.u64(number);
+            d.name(Some(resource));
+            d.name(Some(key));
+        }
         for ended in self.ended.iter() {
             d.u64(ended.opened.0);
             d.u128(ended.token.0);

@@ -36,10 +36,14 @@
 //! room for what it adds (`QuotaExceeded`) · it is done, which finishes the ticket as every other answer
 //! does.
 //!
+//! A claim of a key to a resource is a command of neither session nor ticket: it is on record · the state has
+//! no room for it (`QuotaExceeded`) · it is put on record, and the one not made again for longest goes if
+//! there are too many.
+//!
 //! Layout: `machine` is the way in; `acquire`, `release`, `downgrade`, `election`, `ending`
 //! and `put` are the commands; `grant` and `holders` are who holds a key; `session`,
 //! `open`, `tickets`, `ended`, `locks`, `idle`, `claims` and `values` keep the records; `describe` reads them;
-//! `operate` is what operators do; `news` is what watchers learn; `account` counts bytes;
+//! `operate` is what operators do; `resources` is the registry of what keys protect; `news` is what watchers learn; `account` counts bytes;
 //! `warm` fetches them ahead of their use; `check` and `digest` go over all of them. With the feature
 //! `model` there is also a second, naive machine that tests compare this one with.
 //!
@@ -74,6 +78,7 @@ mod open;
 mod operate;
 mod put;
 mod release;
+mod resources;
 mod session;
 mod slab;
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::ended::Ended;
 use crate::holders::Holders;
 use crate::locks::{Locks, When};
 use crate::operate::{Acts, Order};
+use crate::resources::Resources;
 use crate::session::{Session, Sessions};
 use crate::slab::Slot;
 use crate::values::Values;
@@ -132,6 +133,12 @@ pub struct Counts {
     pub state_bytes: u64,
     /// Ends of sessions remembered.
     pub ended_sessions: u64,
+    /// Resources that keys claim to protect.
+    pub resources: u64,
+    /// Those of them that several keys claim.
+    pub resource_conflicts: u64,
+    /// Claims of keys to resources.
+    pub resource_claims: u64,
 }
 
 impl Applied {
@@ -189,6 +196,8 @@ pub struct Machine {
     /// What operators did.
     pub(crate) acts: Acts,
     pub(crate) values: Values,
+    /// Which keys claim to protect which resources.
+    pub(crate) resources: Resources,
     /// What the last command changed, for those who watch.
     pub(crate) news: Vec<Event>,
 }
@@ -214,6 +223,7 @@ impl Machine {
             unwanted: List::EMPTY,
             acts: Acts::default(),
             values: Values::default(),
+            resources: Resources::default(),
             news: Vec::new(),
         }
     }
@@ -279,6 +289,10 @@ impl Machine {
             }
             CommandRef::Delete { session, ticket, key } => {
                 let reply = self.delete(session, ticket, key);
+                effects.push(Effect::Reply(reply));
+            }
+            CommandRef::ClaimResource { resource, key } => {
+                let reply = self.claim_resource(at, resource, key);
                 effects.push(Effect::Reply(reply));
             }
         }
@@ -366,6 +380,9 @@ impl Machine {
             value_bytes: self.values.bytes(),
             state_bytes: self.state_bytes(),
             ended_sessions: self.ended.len() as u64,
+            resources: self.resources.resources_len() as u64,
+            resource_conflicts: self.resources.conflicts_len() as u64,
+            resource_claims: self.resources.len() as u64,
         }
     }
 

@@ -9,12 +9,14 @@ use alloc::vec::Vec;
 
 use palisade_types::{
     Cause, Class, ClusterLimits, Description, Epoch, Event, Fence, Happened, HolderInfo, Key, LockRow,
-    LogIndex, Mode, Name, OnDeath, OperatorAct, OperatorRow, Outcome, Refusal, Reply, SessionId, SessionRow,
-    SessionToken, ShardId, Standing, Ticket, Transition, TransitionKind, Value, ValueRow, WaiterInfo,
+    LogIndex, Mode, Name, OnDeath, OperatorAct, OperatorRow, Outcome, Refusal, Reply, ResourceRow, SessionId,
+    SessionRow, SessionToken, ShardId, Standing, Ticket, Transition, TransitionKind, Value, ValueRow,
+    WaiterInfo,
 };
 
 use crate::{Applied, ApplyError, Command, Effect};
 use account::len;
+use reads::holder;
 
 mod account;
 mod convert;
@@ -22,6 +24,7 @@ mod news;
 mod no_claim;
 mod operate;
 mod reads;
+mod resources;
 mod values;
 
 #[derive(Clone, Debug)]
@@ -118,6 +121,8 @@ pub struct Model {
     /// The index of the last command, and what it changed.
     now: LogIndex,
     news: Vec<Event>,
+    /// Which key claims which resource, the claim that was not made again for longest ahead.
+    resources: Vec<(Name, Key)>,
 }
 
 impl Model {
@@ -140,6 +145,7 @@ impl Model {
             values: values::Values::default(),
             now: LogIndex(0),
             news: Vec::new(),
+            resources: Vec::new(),
         }
     }
 
@@ -234,6 +240,10 @@ impl Model {
             }
             Command::Delete { session, ticket, key } => {
                 let reply = self.delete(session, ticket, &key);
+                effects.push(Effect::Reply(reply));
+            }
+            Command::ClaimResource { resource, key } => {
+                let reply = self.claim_resource(at.index, &resource, &key);
                 effects.push(Effect::Reply(reply));
             }
         }
@@ -596,22 +606,6 @@ fn may_enter(lock: &Lock, mode: Mode) -> bool {
 
 fn fence(key: &Key, claim: &Claim) -> Fence {
     Fence::new(key.clone(), Epoch(claim.epoch), Epoch(claim.barrier)).expect("a granted epoch")
-}
-
-fn info(claim: &Claim, clock_ms: u64) -> HolderInfo {
-    HolderInfo {
-        session: claim.session,
-        owner: claim.owner.clone(),
-        incarnation: claim.incarnation.clone(),
-        epoch: Epoch(claim.epoch),
-        mode: claim.mode,
-        held_ms: clock_ms.saturating_sub(claim.since.1),
-        standing: claim.standing,
-    }
-}
-
-fn holder(lock: &Lock, clock_ms: u64) -> Option<HolderInfo> {
-    lock.holders.first().map(|claim| info(claim, clock_ms))
 }
 
 fn keep(lock: &mut Lock, tenure: Tenure) {

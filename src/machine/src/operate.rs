@@ -188,13 +188,20 @@ impl Machine {
         }
     }
 
-    /// Forgets an idle record whose last grant has this epoch.
+    /// Forgets an idle record whose last grant has this epoch, and the key's claims to resources. A key
+    /// whose record was reclaimed may have claims all the same: they go if the epoch is the floor.
     fn retire(&mut self, at: Applied, key: &Key, epoch: Epoch) -> Result<LogIndex, Refusal> {
         let found = self.locks.find(key.as_bytes());
         let last = found.map_or(self.locks.epoch_floor, |slot| self.locks.records[slot].epoch);
         let Some(slot) = found.filter(|_| last == epoch) else {
             let act = OperatorAct::Retire { key: key.clone(), epoch };
-            return self.acts.before(&act).ok_or(Refusal::NotAtEpoch { asked: epoch, last });
+            if let Some(action) = self.acts.before(&act) {
+                return Ok(action);
+            }
+            if found.is_none() && last == epoch && self.withdraw_claims(key) {
+                return Ok(at.index);
+            }
+            return Err(Refusal::NotAtEpoch { asked: epoch, last });
         };
         if self.locks.records[slot].holder != NONE {
             return Err(Refusal::InUse);
@@ -202,6 +209,7 @@ impl Machine {
         let floor = self.locks.epoch_floor;
         self.tell_retired(key, self.locks.records[slot].epoch);
         self.locks.reclaim(slot);
+        self.withdraw_claims(key);
         if self.mutants.has(Mutant::O2) {
             self.locks.epoch_floor = floor;
         }
@@ -217,10 +225,13 @@ impl Machine {
             OperatorAct::ForceRelease { key, epoch } => {
                 find(key).is_some_and(|slot| self.holder_at(slot, *epoch).is_some())
             }
-            OperatorAct::Retire { key, epoch } => find(key).is_some_and(|slot| {
-                let lock = &self.locks.records[slot];
-                lock.epoch == *epoch && lock.holder == NONE
-            }),
+            OperatorAct::Retire { key, epoch } => match find(key) {
+                Some(slot) => {
+                    let lock = &self.locks.records[slot];
+                    lock.epoch == *epoch && lock.holder == NONE
+                }
+                None => self.locks.epoch_floor == *epoch && self.resources.is_claimant(key),
+            },
         }
     }
 

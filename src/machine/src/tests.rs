@@ -21,6 +21,7 @@ mod news;
 mod operators;
 mod quarantine;
 mod random;
+mod resources;
 mod shared;
 mod tickets;
 mod values;
@@ -108,6 +109,12 @@ impl World {
         {
             let page = self.machine.list_values(prefix, after, rows);
             assert_eq!(page, self.model.list_values(prefix, after, rows));
+        }
+        for conflicts in [false, true] {
+            for (after, rows) in [(None, 5_000), (None, 1), (Some("bucket"), 2), (Some("c"), 0)] {
+                let page = self.machine.list_resources(conflicts, after, rows);
+                assert_eq!(page, self.model.list_resources(conflicts, after, rows));
+            }
         }
         assert_eq!(self.machine.backlog_len(), self.model.backlog_len());
         for (after, rows) in [(0, 2), (self.index / 2, 5_000)] {

@@ -35,6 +35,7 @@ mod pending;
 mod reads;
 mod remote;
 mod request;
+mod resources;
 mod rounds;
 mod serve;
 mod shard;

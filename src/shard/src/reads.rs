@@ -155,6 +155,10 @@ impl Shard {
                 let (rows, more) = self.machine.list_values(prefix, after.as_deref(), page(*rows));
                 Reply::Values { read, rows, more }
             }
+            Query::ListResources { conflicts, after, rows } => {
+                let (rows, more) = self.machine.list_resources(*conflicts, after.as_deref(), page(*rows));
+                Reply::Resources { read, rows, more }
+            }
         }
     }
 }

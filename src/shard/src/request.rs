@@ -31,7 +31,7 @@ const VALUES_LEAVE: usize = BODY_BYTES_MAX / 2;
 
 /// How a command competes for room when the server is at its limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Room {
+pub(crate) enum Room {
     /// It carries a value: refused before all others.
     Carries,
     /// It makes the state or the log grow: refused first.
@@ -154,6 +154,7 @@ impl Shard {
                 self.must_own(conn, session)?;
                 self.submit(Command::Delete { session, ticket, key }, origin, Room::Frees)
             }
+            Request::ClaimResource { resource, key } => self.take_claim(conn, id, resource, key),
             Request::Operate { by, reason, act } => self.take_order(now, origin, by, reason, act),
             Request::Status | Request::Read { .. } | Request::Watch { .. } | Request::Unwatch { .. } => {
                 Err(bad("that is answered by any node"))
@@ -204,7 +205,7 @@ impl Shard {
     }
 
     /// Appends a command to the open block.
-    fn submit(&mut self, command: Command, origin: Origin, room: Room) -> Result<(), Refusal> {
+    pub(crate) fn submit(&mut self, command: Command, origin: Origin, room: Room) -> Result<(), Refusal> {
         self.admit(room)?;
         self.push(&command, origin);
         Ok(())

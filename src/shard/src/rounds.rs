@@ -1,12 +1,14 @@
-//! What waits for a confirmation of the leadership: reads, renewals, attachments, and sessions that
-//! are due (DESIGN sections 2 and 7). One round serves all that had arrived when it started; at most
+//! What waits for a confirmation of the leadership: reads, renewals, attachments, claims to resources that
+//! are on record, and sessions that are due (DESIGN sections 2 and 7). One round serves all that had arrived when it started; at most
 //! one is under way and the next gathers meanwhile.
 
 use alloc::vec::Vec;
 use core::mem::take;
 
 use palisade_raft::{AskId, RoundId};
-use palisade_types::{ConnId, LogIndex, NodeId, Refusal, RequestId, SessionId, SessionToken, Time};
+use palisade_types::{
+    ConnId, Key, LogIndex, Name, NodeId, Refusal, RequestId, SessionId, SessionToken, Time,
+};
 use palisade_wire::Query;
 
 /// A read that waits for its answer.
@@ -48,6 +50,17 @@ pub(crate) enum Item {
         token: SessionToken,
         /// For which session.
         session: SessionId,
+    },
+    /// A key claims a resource, as it did not long ago.
+    Claim {
+        /// Who asks.
+        conn: ConnId,
+        /// Its number there.
+        id: RequestId,
+        /// What is protected.
+        resource: Name,
+        /// By which lock.
+        key: Key,
     },
     /// A session is due: does this node still lead?
     Expire(SessionId),

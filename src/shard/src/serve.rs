@@ -39,6 +39,7 @@ impl Shard {
                 out.replies.push((conn, id, Reply::Renewed { refused }));
             }
             Item::Attach { conn, id, token, session } => self.attach(conn, id, token, session, out),
+            Item::Claim { conn, id, resource, key } => self.serve_claim(conn, id, resource, key, out),
             Item::Expire(session) => self.expire(now, session),
         }
     }

@@ -239,9 +239,10 @@ pub(crate) fn refuse_read(read: &Read, leader: Option<NodeId>, out: &mut Actions
 
 fn refuse_item(item: &Item, leader: Option<NodeId>, out: &mut Actions) {
     let (conn, id): (ConnId, RequestId) = match item {
-        Item::Read(Read { conn, id, .. }) | Item::Renew { conn, id, .. } | Item::Attach { conn, id, .. } => {
-            (*conn, *id)
-        }
+        Item::Read(Read { conn, id, .. })
+        | Item::Renew { conn, id, .. }
+        | Item::Attach { conn, id, .. }
+        | Item::Claim { conn, id, .. } => (*conn, *id),
         Item::Expire(_) => return,
     };
     out.replies.push((conn, id, Reply::Refused(Refusal::NotLeader { leader })));

@@ -501,3 +501,34 @@ fn reports_that_release_nothing_leave_the_budget_to_those_that_do() {
         assert_eq!(description.transitions[0].revision, action, "released by the report's own entry");
     }
 }
+
+#[test]
+fn a_claim_to_a_resource_grows_the_log_once_and_is_answered_from_the_applied_state_after_that() {
+    let mut node = Node::start();
+    let name = |text| Name::new(text).expect("a valid test value");
+    let claim = |key| Request::ClaimResource { resource: name("db"), key: name(key) };
+    let answer = |reply| match reply {
+        Reply::ResourceClaimed { revision, keys, other } => (revision, keys, other),
+        other => panic!("{other:?}"),
+    };
+    // It needs no session.
+    let stranger = ConnId(77);
+    let first = answer(node.ask_on(stranger, claim("k")));
+    assert_eq!((first.1, &first.2), (1, &None));
+    let end = node.shard.status().last;
+    assert_eq!(first.0, end, "said by the command");
+    assert_eq!(answer(node.ask(claim("k"))), first);
+    assert_eq!(node.shard.status().last, end, "what is on record grows no log");
+    assert_eq!(answer(node.ask(claim("l"))), (end.next(), 2, Some(name("k"))));
+    assert_eq!(answer(node.ask_on(stranger, claim("k"))), (end.next(), 2, Some(name("l"))));
+    node.restart();
+    let end = node.shard.status().last;
+    assert_eq!(answer(node.ask(claim("k"))), (end, 2, Some(name("l"))));
+    // Withdrawn, it is put on record anew.
+    let act = OperatorAct::Retire { key: name("k"), epoch: Epoch(0) };
+    let done = node.ask(Request::Operate { by: name("ops"), reason: name("test"), act });
+    assert_eq!(done, Reply::OperatorDone { action: end.next() });
+    let listed = node.read(Query::ListResources { conflicts: true, after: None, rows: 10 });
+    assert!(matches!(&listed, Reply::Resources { rows, .. } if rows.is_empty()), "{listed:?}");
+    assert_eq!(answer(node.ask(claim("k"))), (end.next().next(), 2, Some(name("l"))));
+}

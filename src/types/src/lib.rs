@@ -43,8 +43,8 @@ pub use operator::{ActRef, OperatorAct, OperatorRow};
 pub use random::Rng;
 pub use refusal::Refusal;
 pub use reply::{
-    Class, Description, HolderInfo, LockRow, Mode, OnDeath, Outcome, Reply, SessionRow, Standing, Transition,
-    ValueRow, WaiterInfo,
+    Class, Description, HolderInfo, LockRow, Mode, OnDeath, Outcome, Reply, ResourceRow, SessionRow,
+    Standing, Transition, ValueRow, WaiterInfo,
 };
 pub use time::Time;
 pub use value::Value;

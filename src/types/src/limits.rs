@@ -34,6 +34,9 @@ pub const PAGE_VALUE_BYTES_MAX: usize = 256 * 1024;
 /// How many last transitions of a key are kept.
 pub const TRANSITIONS_KEPT: usize = 8;
 
+/// The most keys of a resource that a row of a listing names.
+pub const RESOURCE_KEYS_SHOWN: usize = 16;
+
 /// How many of the operators' last actions are kept on record.
 pub const OPERATOR_ACTS_KEPT: usize = 1_000;
 
@@ -47,6 +50,8 @@ pub const KEY_COST: u64 = 448;
 pub const CLAIM_COST: u64 = 96;
 /// The same of an ephemeral key, beside the bytes of its name and value.
 pub const VALUE_COST: u64 = 192;
+/// The same of a key's claim to a resource, beside the bytes of both names.
+pub const RESOURCE_CLAIM_COST: u64 = 256;
 
 /// The limits of a cluster, as `format` fixed them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,14 +68,18 @@ pub struct ClusterLimits {
     pub claims: u32,
     /// Ends of sessions remembered.
     pub ended_sessions: u32,
-    /// Bytes of sessions, keys, claims and ephemeral keys together, by the account described at
-    /// [`SESSION_COST`]. What would exceed it is refused: opens, acquires of keys without a record, puts of
-    /// more than was there.
+    /// Bytes of sessions, keys, claims, ephemeral keys and the registry of resources together, by the account
+    /// described at [`SESSION_COST`]. What would exceed it is refused: opens, acquires of keys without a
+    /// record, puts of more than was there, claims of a key to a resource that are not on record.
     pub state_bytes: u64,
+    /// Claims of keys to resources kept before the one that was not made again for longest is reclaimed.
+    pub resource_claims: u32,
 }
 
 /// The quota of a cluster that says nothing else: 1 GiB.
 const STATE_BYTES_DEFAULT: u64 = 1 << 30;
+/// The claims to resources that a cluster keeps which says nothing else.
+const RESOURCE_CLAIMS_DEFAULT: u32 = 200_000;
 
 impl Default for ClusterLimits {
     fn default() -> Self {
@@ -82,6 +91,7 @@ impl Default for ClusterLimits {
             claims: 2_000_000,
             ended_sessions: 100_000,
             state_bytes: STATE_BYTES_DEFAULT,
+            resource_claims: RESOURCE_CLAIMS_DEFAULT,
         }
     }
 }
@@ -97,6 +107,7 @@ impl ClusterLimits {
         w.u32(self.claims);
         w.u32(self.ended_sessions);
         w.u64(self.state_bytes);
+        w.u32(self.resource_claims);
     }
 
     /// Reads the fields.
@@ -115,6 +126,11 @@ impl ClusterLimits {
             state_bytes: match r.u64()? {
                 0 => STATE_BYTES_DEFAULT,
                 bytes => bytes,
+            },
+            // The same of those of before there was a registry of resources.
+            resource_claims: match r.u32()? {
+                0 => RESOURCE_CLAIMS_DEFAULT,
+                claims => claims,
             },
         })
     }

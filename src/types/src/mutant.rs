@@ -1,7 +1,7 @@
 //! Bugs that can be switched on in the simulator, to show that the tests would find them. The
 //! numbers are those of the catalogue of Raft and lock-server bugs kept in `tests/SIMULATION.md`; the O
 //! are bugs of what operators do, the V bugs of ephemeral keys, the L and E those of locks and elections, the F
-//! those of reads, the W those of watches.
+//! those of reads, the W those of watches, the R those of the registry of resources.
 //! No configuration file, flag or message can reach this: a server always runs with none.
 
 /// A bug that other systems have shipped.
@@ -42,6 +42,8 @@ pub enum Mutant {
     L4 = 59,
     /// A proclamation is acknowledged and not kept.
     E1 = 60,
+    /// A retired key keeps its claims to resources.
+    R1 = 61,
     /// An ephemeral key outlives its session.
     V1 = 48,
     /// A put overwrites another session's key.
@@ -66,7 +68,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 27] = [
+    pub const ALL: [Mutant; 28] = [
         Mutant::B1,
         Mutant::B3,
         Mutant::B4,
@@ -84,6 +86,7 @@ impl Mutant {
         Mutant::L3,
         Mutant::L4,
         Mutant::E1,
+        Mutant::R1,
         Mutant::V1,
         Mutant::V2,
         Mutant::F1,

@@ -239,6 +239,17 @@ pub struct ValueRow {
     pub ending: bool,
 }
 
+/// A resource in a listing, and the keys that claim to protect it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceRow {
+    /// The resource.
+    pub resource: Name,
+    /// How many keys claim it: one, unless there is a conflict.
+    pub count: u32,
+    /// The first of them, in order; at most [`crate::limits::RESOURCE_KEYS_SHOWN`].
+    pub keys: Vec<Key>,
+}
+
 /// A session in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRow {
@@ -491,6 +502,24 @@ pub enum Reply {
         read: ReadMark,
         /// The rows.
         rows: Vec<ValueRow>,
+        /// There are more, after the last of these.
+        more: bool,
+    },
+    /// The key's claim to the resource is on record.
+    ResourceClaimed {
+        /// The state that the rest describes.
+        revision: LogIndex,
+        /// How many keys claim the resource, this one included.
+        keys: u32,
+        /// Another of them, the first in order: there should be none.
+        other: Option<Key>,
+    },
+    /// A page of resources, in order.
+    Resources {
+        /// Consistency and revision.
+        read: ReadMark,
+        /// The rows.
+        rows: Vec<ResourceRow>,
         /// There are more, after the last of these.
         more: bool,
     },

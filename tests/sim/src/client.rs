@@ -63,10 +63,12 @@ pub struct Client {
     /// Calls without an answer yet.
     pub(crate) calls: BTreeSet<CallId>,
     pub(crate) rng: Rng,
+    /// For resources, apart, so that the rest of a seed's course stays what it was.
+    pub(crate) resources: Rng,
 }
 
 impl Client {
-    pub(crate) fn new(_index: usize, options: &Options, rng: &mut Rng) -> Client {
+    pub(crate) fn new(index: usize, options: &Options, rng: &mut Rng) -> Client {
         Client {
             core: None,
             life: 0,
@@ -79,6 +81,7 @@ impl Client {
             claims: BTreeMap::new(),
             calls: BTreeSet::new(),
             rng: rng.fork(),
+            resources: Rng::new(options.seed ^ 0x2e50_u64.wrapping_add(index as u64) << 32),
         }
     }
 
@@ -319,6 +322,8 @@ impl World {
             | Told::SessionDelayed { .. }
             | Told::WriteDone { .. }
             | Told::WriteLost { .. }
+            | Told::ClaimConflict { .. }
+            | Told::ResourceConflict { .. }
             | Told::LinkUp { .. }
             | Told::LinkDown { .. } => {}
         }

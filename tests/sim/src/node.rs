@@ -47,7 +47,8 @@ pub fn limits() -> ClusterLimits {
         idle_keys: 12,
         claims: 100,
         ended_sessions: 40,
-        state_bytes: 22_000,
+        state_bytes: 25_400,
+        resource_claims: 12,
     }
 }
 

@@ -49,6 +49,10 @@ pub struct Report {
     pub puts: u64,
     /// How often the log answered each command in each way.
     pub outcomes: BTreeMap<(&'static str, &'static str), u64>,
+    /// Claims to resources that were acknowledged.
+    pub claims: u64,
+    /// Those of them that were on record, and answered without a command in the log.
+    pub claims_read: u64,
     /// Requests that the quota on the state refused.
     pub over_quota: u64,
     /// Changes that watchers were told.
@@ -66,7 +70,7 @@ impl fmt::Display for Report {
         write!(
             f,
             "seed {} ok: {:.1} s, {} events, {} committed, {} leader changes, {} strikes of {} kinds, {} grants, \
-             {} ousted, {} puts, {} over the quota, {} expired, {} reads ({} by followers, {} by lease, {} stale), {} answers, {} writes, {} of {} zombie writes refused, {} changes told, {} coalesced, {} times anew, {} observed, trace {:032x}",
+             {} ousted, {} puts, {} claims to resources ({} read), {} over the quota, {} expired, {} reads ({} by followers, {} by lease, {} stale), {} answers, {} writes, {} of {} zombie writes refused, {} changes told, {} coalesced, {} times anew, {} observed, trace {:032x}",
             self.seed,
             self.simulated.as_secs_f64(),
             self.events,
@@ -77,6 +81,8 @@ impl fmt::Display for Report {
             self.grants,
             self.ousted,
             self.puts,
+            self.claims,
+            self.claims_read,
             self.over_quota,
             self.expired,
             self.reads,

@@ -94,6 +94,30 @@ fn draw_query(rng: &mut Rng, o: &WorkloadOptions) -> Query {
     }
 }
 
+/// Mostly a key protects a resource of its own; those it shares with other keys are few.
+fn draw_resource(rng: &mut Rng, key: &Key) -> Name {
+    match rng.per_mille(600) {
+        true => key.clone(),
+        false => Name::new(&format!("resource-{}", rng.below(4))).expect("a name"),
+    }
+}
+
+/// Now and then a read is of the registry of resources instead.
+fn divert(rng: &mut Rng, request: CallRequest) -> CallRequest {
+    if !rng.per_mille(120) {
+        return request;
+    }
+    let (conflicts, rows) = (rng.per_mille(500), rng.between(1, 20) as u32);
+    let after = rng.per_mille(300).then(|| Name::new("resource-1").expect("a name"));
+    let query = Query::ListResources { conflicts, after, rows };
+    match request {
+        CallRequest::Read { from, .. } => CallRequest::Read { query, from },
+        CallRequest::ReadByLease { .. } => CallRequest::ReadByLease { query },
+        CallRequest::ReadStale { .. } => CallRequest::ReadStale { query },
+        other => other,
+    }
+}
+
 /// What a client with sessions reads: it is connected to the leader, or wants to be.
 fn draw_read(rng: &mut Rng, o: &WorkloadOptions) -> CallRequest {
     let query = draw_query(rng, o);
@@ -140,6 +164,7 @@ impl World {
                 true => CallRequest::ReadByLease { query: draw_query(&mut c.rng, &o) },
                 false => draw_any_read(&mut c.rng, &o),
             };
+            let request = divert(&mut c.resources, request);
             self.call(client, request);
             return self.after_client(client);
         }
@@ -195,7 +220,10 @@ impl World {
         if claims >= CLAIMS && !c.rng.per_mille(50) {
             return;
         }
-        let spec = draw(&mut c.rng, &o);
+        let mut spec = draw(&mut c.rng, &o);
+        if spec.resource.is_some() {
+            spec.resource = Some(draw_resource(&mut c.resources, &spec.key));
+        }
         self.acquire(client, session, spec);
     }
 
@@ -331,7 +359,9 @@ impl World {
 
     fn read_some(&mut self, client: usize) {
         let o = self.options.workload;
-        let request = draw_read(&mut self.clients[client].rng, &o);
+        let c = &mut self.clients[client];
+        let request = draw_read(&mut c.rng, &o);
+        let request = divert(&mut c.resources, request);
         self.call(client, request);
     }
 

@@ -538,6 +538,8 @@ impl World {
             ousted: self.witness.ousted_count(),
             outcomes: self.witness.outcomes().clone(),
             puts: self.witness.puts(),
+            claims: self.witness.resource_claims().0,
+            claims_read: self.witness.resource_claims().1,
             over_quota: self.witness.over_quota(),
             told,
             coalesced,

@@ -31,6 +31,7 @@ fn profile(mutant: Mutant) -> Profile {
         | Mutant::L3
         | Mutant::L4
         | Mutant::E1
+        | Mutant::R1
         | Mutant::V1
         | Mutant::V2 => Profile::Swarm,
     }
@@ -104,6 +105,11 @@ fn a_forced_release_of_another_grant_is_found() {
 #[test]
 fn a_retired_key_that_forgets_its_epoch_is_found() {
     hunt(Mutant::O2);
+}
+
+#[test]
+fn a_retirement_that_leaves_the_claims_is_found() {
+    hunt(Mutant::R1);
 }
 
 #[test]

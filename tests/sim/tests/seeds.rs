@@ -95,6 +95,9 @@ fn whole_clusters_break_no_rule() {
     assert!(sum(|r| r.observed) > 100, "observers of elections were told too little");
     assert!(sum(|r| r.ousted) > 500, "operators did too little");
     assert!(sum(|r| r.puts) > 5_000, "too little was put");
+    assert!(sum(|r| r.claims) > 10_000, "too few claims to resources");
+    let read = sum(|r| r.claims_read);
+    assert!(read > 2_000 && sum(|r| r.claims) - read > 2_000, "{read} claims were answered by a read");
     assert!(sum(|r| r.over_quota) > 500, "the quota was hardly ever reached");
     assert!(sum(|r| r.follower_reads) > 1_000, "followers answered too little");
     assert!(sum(|r| r.lease_reads) > 10_000, "leases answered too little");

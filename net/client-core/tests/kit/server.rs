@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use palisade_types::{
-    Cause, Epoch, Fence, HolderInfo, Key, Mode, Outcome, Refusal, Reply, SessionId, SessionToken, Standing,
-    Ticket, Time,
+    Cause, Epoch, Fence, HolderInfo, Key, LogIndex, Mode, Outcome, Refusal, Reply, SessionId, SessionToken,
+    Standing, Ticket, Time,
 };
 use palisade_wire::{Push, Request, Wait};
 
@@ -109,6 +109,9 @@ impl Server {
                     self.give_up((session, ticket), Outcome::Cancelled);
                 }
                 self.answer((session, ticket))
+            }
+            Request::ClaimResource { .. } => {
+                Reply::ResourceClaimed { revision: LogIndex(1), keys: 1, other: None }
             }
             Request::Read { .. } | Request::Operate { .. } | Request::Status => {
                 unreachable!("nobody calls here")

@@ -1,6 +1,8 @@
 //! Reads that wait for their answers, of the same three strengths.
 
-use palisade_types::{Description, LockRow, LogIndex, OperatorRow, SessionId, SessionRow, ValueRow};
+use palisade_types::{
+    Description, LockRow, LogIndex, OperatorRow, ResourceRow, SessionId, SessionRow, ValueRow,
+};
 use tokio::runtime::Handle;
 
 use super::Client;
@@ -39,6 +41,19 @@ macro_rules! reader {
             /// As there.
             pub fn sessions(&self, after: Option<SessionId>, rows: u32) -> Result<Page<SessionRow>, CallError> {
                 self.thread.block_on(self.inner.sessions(after, rows))
+            }
+
+            /// See [`Client::resources`].
+            ///
+            /// # Errors
+            /// As there.
+            pub fn resources(
+                &self,
+                conflicts: bool,
+                after: Option<&str>,
+                rows: u32,
+            ) -> Result<Page<ResourceRow>, CallError> {
+                self.thread.block_on(self.inner.resources(conflicts, after, rows))
             }
 
             /// See [`Client::operator_acts`].

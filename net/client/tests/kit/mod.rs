@@ -244,6 +244,11 @@ pub(crate) fn answer(request: &Request) -> Option<Reply> {
             let fence = Fence::new(key.clone(), Epoch(9), Epoch(9)).expect("a fence");
             Reply::Granted { session: *session, ticket: *ticket, fence }
         }
+        // The resource "shared" is protected by another key too.
+        Request::ClaimResource { resource, .. } => {
+            let other = (&**resource == "shared").then(|| Name::new("other").expect("a name"));
+            Reply::ResourceClaimed { revision: LogIndex(12), keys: 1 + u32::from(other.is_some()), other }
+        }
         Request::Release { session, ticket } => {
             Reply::Finished { session: *session, ticket: *ticket, outcome: Outcome::Released }
         }

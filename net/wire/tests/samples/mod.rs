@@ -4,8 +4,8 @@ use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 use palisade_types::{
     Cause, Class, ClusterId, ClusterIdentity, Cursor, Description, Epoch, Event, Events, Fence, Happened,
     HolderInfo, Incarnation, LockRow, LogIndex, Mode, Name, NodeId, OnDeath, OperatorAct, OperatorRow,
-    Outcome, Refusal, Reply, RequestId, Selector, SessionId, SessionRow, SessionToken, ShardId, Standing,
-    Term, Ticket, Transition, TransitionKind, Value, ValueRow, WaiterInfo,
+    Outcome, Refusal, Reply, RequestId, ResourceRow, Selector, SessionId, SessionRow, SessionToken, ShardId,
+    Standing, Term, Ticket, Transition, TransitionKind, Value, ValueRow, WaiterInfo,
 };
 use palisade_wire::{
     ClientHello, Frame, Frames, Group, HelloRefused, Kind, Member, MessageError, PeerHello, ProtocolError,
@@ -255,6 +255,15 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("watch all keys behind a cursor", watch(Selector::Keys, false, Some(cursor()))),
         ("watch sessions from a state as new as a cursor", watch(Selector::Sessions, true, Some(cursor()))),
         ("unwatch", Request::Unwatch { watch: 7 }),
+        ("claim resource", Request::ClaimResource { resource: name("db/orders"), key: name("jobs/nightly") }),
+        (
+            "list resources, first page",
+            read_of(Query::ListResources { conflicts: false, after: None, rows: 100 }),
+        ),
+        (
+            "list resources in conflict",
+            read_of(Query::ListResources { conflicts: true, after: Some(name("db/orders")), rows: 1000 }),
+        ),
     ]
 }
 
@@ -367,6 +376,12 @@ fn replies() -> Vec<(String, Reply)> {
             },
         ),
         ("unwatched", Reply::Unwatched { watch: 7 }),
+        ("resource claimed", Reply::ResourceClaimed { revision: LogIndex(9), keys: 1, other: None }),
+        (
+            "resource claimed, with another key",
+            Reply::ResourceClaimed { revision: LogIndex(9), keys: 3, other: Some(name("jobs/hourly")) },
+        ),
+        ("resources", Reply::Resources { read: read(), rows: resource_rows(), more: true }),
     ]
     .into_iter()
     .map(|(n, reply)| (n.to_string(), reply))
@@ -477,6 +492,13 @@ fn value_rows() -> Vec<ValueRow> {
         ending,
     };
     vec![row("svc/a", b"10.0.0.7:80\0", Some(name("höst")), false), row("svc/b", b"", None, true)]
+}
+
+fn resource_rows() -> Vec<ResourceRow> {
+    vec![
+        ResourceRow { resource: name("db/orders"), count: 1, keys: vec![name("jobs/nightly")] },
+        ResourceRow { resource: name("höst"), count: 40, keys: vec![name("a"), name("b")] },
+    ]
 }
 
 fn status() -> NodeStatus {

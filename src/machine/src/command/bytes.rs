@@ -16,6 +16,7 @@
 //! 10 proclaim     session, ticket u64, leads u64 (the ticket of the claim), value: as of a put
 //! 11 put          session, ticket u64, key name, value: its length in four bytes, and its bytes
 //! 12 delete       session, ticket u64, key name
+//! 13 claim resource  resource name, key name
 //! session: shard u32, opened u64
 //! ```
 
@@ -42,6 +43,7 @@ const CAMPAIGN: u8 = 9;
 const PROCLAIM: u8 = 10;
 const PUT: u8 = 11;
 const DELETE: u8 = 12;
+const CLAIM_RESOURCE: u8 = 13;
 
 const CAUSE_CLOSED: u8 = 1;
 const CAUSE_EXPIRED: u8 = 2;
@@ -146,22 +148,24 @@ impl<'a> CommandRef<'a> {
             }
             CommandRef::Proclaim { session, ticket, leads, value } => {
                 w.u8(PROCLAIM);
-                w.session(session);
-                w.u64(ticket.0);
+                put_claim(&mut w, session, ticket);
                 w.u64(leads.0);
                 w.bytes(value);
             }
             CommandRef::Put { session, ticket, key, value } => {
                 w.u8(PUT);
-                w.session(session);
-                w.u64(ticket.0);
+                put_claim(&mut w, session, ticket);
                 w.name(key);
                 w.bytes(value);
             }
             CommandRef::Delete { session, ticket, key } => {
                 w.u8(DELETE);
-                w.session(session);
-                w.u64(ticket.0);
+                put_claim(&mut w, session, ticket);
+                w.name(key);
+            }
+            CommandRef::ClaimResource { resource, key } => {
+                w.u8(CLAIM_RESOURCE);
+                w.name(resource);
                 w.name(key);
             }
         }
@@ -239,6 +243,7 @@ impl<'a> CommandRef<'a> {
                 let (session, ticket) = get_claim(&mut r)?;
                 CommandRef::Delete { session, ticket, key: r.name_str()? }
             }
+            CLAIM_RESOURCE => CommandRef::ClaimResource { resource: r.name_str()?, key: r.name_str()? },
             other => return Err(DecodeError::Unknown { what: "command", value: other.into() }),
         };
         r.finish()?;
@@ -249,6 +254,11 @@ impl<'a> CommandRef<'a> {
 fn put_bytes(w: &mut Writer<'_>, bytes: &[u8]) {
     w.u16(bytes.len() as u16);
     w.0.extend_from_slice(bytes);
+}
+
+fn put_claim(w: &mut Writer<'_>, session: SessionId, ticket: Ticket) {
+    w.session(session);
+    w.u64(ticket.0);
 }
 
 fn get_value<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {

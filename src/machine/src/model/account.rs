@@ -16,7 +16,11 @@ impl Model {
             let said = [&claim.value, &claim.proclaimed].into_iter().flatten().map(|v| v.len() as u64);
             96 + len(&claim.resource) + said.sum::<u64>()
         });
-        sessions.sum::<u64>() + keys.sum::<u64>() + claims.sum::<u64>() + self.values.cost()
+        sessions.sum::<u64>()
+            + keys.sum::<u64>()
+            + claims.sum::<u64>()
+            + self.values.cost()
+            + self.registry_cost()
     }
 
     pub(super) fn over_quota(&self, more: u64) -> Option<Refusal> {

@@ -79,7 +79,16 @@ impl Model {
                 let last = self.locks.get(key).map_or(self.epoch_floor, |lock| lock.epoch);
                 let Some(lock) = self.locks.get(key).filter(|lock| lock.epoch == epoch.0) else {
                     let refusal = Refusal::NotAtEpoch { asked: *epoch, last: Epoch(last) };
-                    return self.done_before(act).ok_or(refusal);
+                    let known = self.locks.contains_key(key);
+                    let claims = self.resources.iter().any(|(_, claimant)| claimant == key);
+                    if let Some(action) = self.done_before(act) {
+                        return Ok(action);
+                    }
+                    if !known && last == epoch.0 && claims {
+                        self.resources.retain(|(_, claimant)| claimant != key);
+                        return Ok(action);
+                    }
+                    return Err(refusal);
                 };
                 if !lock.holders.is_empty() {
                     return Err(Refusal::InUse);
@@ -89,6 +98,7 @@ impl Model {
                 self.tell(Some(key), session, None, Happened::Retired { epoch });
                 self.locks.remove(key);
                 self.idle.retain(|k| k != key);
+                self.resources.retain(|(_, claimant)| claimant != key);
                 Ok(action)
             }
         }

@@ -97,3 +97,19 @@ impl Model {
         (all, more)
     }
 }
+
+fn info(claim: &Claim, clock_ms: u64) -> HolderInfo {
+    HolderInfo {
+        session: claim.session,
+        owner: claim.owner.clone(),
+        incarnation: claim.incarnation.clone(),
+        epoch: Epoch(claim.epoch),
+        mode: claim.mode,
+        held_ms: clock_ms.saturating_sub(claim.since.1),
+        standing: claim.standing,
+    }
+}
+
+pub(super) fn holder(lock: &Lock, clock_ms: u64) -> Option<HolderInfo> {
+    lock.holders.first().map(|claim| info(claim, clock_ms))
+}

@@ -58,6 +58,8 @@ fn samples() -> Vec<Command> {
         Command::Put { session, ticket, key: name("a"), value: Value::from(&[0, 255][..]) },
         Command::Delete { session, ticket, key: name("a@b") },
         Command::Proclaim { session, ticket, leads: Ticket(8), value: Value::from(&b"v"[..]) },
+        Command::ClaimResource { resource: longest.clone(), key: longest.clone() },
+        Command::ClaimResource { resource: name("db"), key: name("a@b") },
         Command::Release { session, ticket },
         Command::Cancel { session, ticket, timeout: true },
         Command::Cancel { session, ticket, timeout: false },

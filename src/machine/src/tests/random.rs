@@ -89,7 +89,7 @@ impl Run {
         let other = (1..next).rev().find(held).filter(|_| rng.per_mille(800));
         let other = Ticket(other.unwrap_or_else(|| rng.between(low.min(next), next + 1)));
         let value = |rng: &mut Rng| Value::from(["", "v", "w"][rng.below(3) as usize].as_bytes());
-        match rng.below(24) {
+        match rng.below(26) {
             20 | 21 => {
                 let key = self.keys[rng.below(shape.keys) as usize].clone();
                 let value = std::vec![rng.below(250) as u8; [0, 1, 9, 16_384][rng.below(4) as usize]];
@@ -98,6 +98,10 @@ impl Run {
             22 | 23 => {
                 let key = self.keys[rng.below(shape.keys) as usize].clone();
                 Command::Delete { session, ticket, key }
+            }
+            24 | 25 => {
+                let key = self.keys[rng.below(shape.keys) as usize].clone();
+                Command::ClaimResource { resource: name(["bucket", "db", "x"][rng.below(3) as usize]), key }
             }
             0..=10 => {
                 let key = self.keys[rng.below(shape.keys) as usize].clone();
@@ -150,6 +154,12 @@ fn run(seed: u64, shape: &Shape) -> BTreeMap<String, u64> {
     for n in 0..shape.commands {
         let command = run.command(shape);
         run.world.clock_ms += run.rng.below(50);
+        let is_unknown = match &command {
+            Command::Operator { act: OperatorAct::Retire { key, .. }, .. } => {
+                run.world.machine.describe(key, 0).class.is_none()
+            }
+            _ => false,
+        };
         let effects = run.world.apply(&command);
         run.note(&effects);
         let done = match (&command, &effects[..]) {
@@ -157,6 +167,11 @@ fn run(seed: u64, shape: &Shape) -> BTreeMap<String, u64> {
                 "Reply Granted again as shared"
             }
             (Command::Proclaim { .. }, [Effect::Reply(Reply::Finished { .. })]) => "proclaimed",
+            (Command::Operator { act: OperatorAct::Retire { .. }, .. }, [Effect::Reply(reply)])
+                if is_unknown && *reply == (Reply::OperatorDone { action: LogIndex(run.world.index) }) =>
+            {
+                "claims of a key without a record withdrawn"
+            }
             _ => "",
         };
         *run.reached.entry(done.into()).or_insert(0) += 1;
@@ -218,6 +233,7 @@ fn small() -> ClusterLimits {
         claims: 18,
         ended_sessions: 5,
         state_bytes: 20_000,
+        resource_claims: 6,
     }
 }
 
@@ -277,6 +293,7 @@ fn random_commands_have_the_same_effects_as_in_the_model() {
         "Reply PutDone",
         "Reply Deleted",
         "Reply Refused OwnedByOther",
+        "Reply ResourceClaimed",
         "Forced",
         "barrier below epoch",
         "quarantine",
@@ -288,4 +305,6 @@ fn random_commands_have_the_same_effects_as_in_the_model() {
         let count: u64 = reached.get(kind).copied().unwrap_or(0);
         assert!(count >= 60, "{kind} was reached {count} times only: {reached:#?}");
     }
+    let withdrawn = reached.get("claims of a key without a record withdrawn");
+    assert!(withdrawn.is_some_and(|count| *count >= 10), "{reached:#?}");
 }

@@ -41,7 +41,8 @@ pub fn mark_of(reply: &Reply) -> Option<ReadMark> {
         | Reply::Sessions { read, .. }
         | Reply::OperatorActs { read, .. }
         | Reply::Value { read, .. }
-        | Reply::Values { read, .. } => Some(*read),
+        | Reply::Values { read, .. }
+        | Reply::Resources { read, .. } => Some(*read),
         _ => None,
     }
 }

@@ -11,8 +11,8 @@ use palisade_machine::model::Model;
 use palisade_machine::{Applied, Command, Effect};
 use palisade_types::reply::Consistency;
 use palisade_types::{
-    Block, Cause, ClusterLimits, Epoch, Fence, Key, LogIndex, Mode, OperatorAct, Outcome, Refusal, Reply,
-    SessionId, SessionToken, Ticket, Time,
+    Block, Cause, ClusterLimits, Epoch, Fence, Key, LogIndex, Mode, Name, OperatorAct, Outcome, Refusal,
+    Reply, SessionId, SessionToken, Ticket, Time,
 };
 use palisade_wire::{Push, Query, Request};
 
@@ -31,6 +31,8 @@ enum Subject {
     Token(SessionToken),
     /// An operator's action, as text.
     Act(String),
+    /// A key's claim to a resource.
+    Resource(Name, Key),
 }
 
 /// The witness.
@@ -54,6 +56,9 @@ pub struct Witness {
     values: ValuesCheck,
     limits: ClusterLimits,
     answers: u64,
+    /// Claims to resources that were acknowledged, and those of them without a command in the log.
+    claims: u64,
+    claims_read: u64,
     over_quota: u64,
     outcomes: BTreeMap<(&'static str, &'static str), u64>,
 }
@@ -76,6 +81,8 @@ impl Witness {
             values: ValuesCheck::default(),
             limits,
             answers: 0,
+            claims: 0,
+            claims_read: 0,
             over_quota: 0,
             outcomes: BTreeMap::new(),
         }
@@ -115,6 +122,11 @@ impl Witness {
     /// How many different puts were acknowledged.
     pub fn puts(&self) -> u64 {
         self.values.acknowledged
+    }
+
+    /// How many claims to resources were acknowledged, and how many of them without a command in the log.
+    pub fn resource_claims(&self) -> (u64, u64) {
+        (self.claims, self.claims_read)
     }
 
     /// How many requests the quota on the state refused.
@@ -229,6 +241,15 @@ impl Witness {
                 self.values.on_put(key, *session, *revision)?;
                 self.said_since(asked, reply)
             }
+            // Said by apply, or read from the applied state: either way it shows the state of its revision.
+            (Request::ClaimResource { .. }, Reply::ResourceClaimed { revision, .. }) => {
+                self.read.entry(*revision).or_default().push((asked.request.clone(), reply.clone()));
+                self.claims += 1;
+                self.claims_read += u64::from(!self.is_said(asked, *revision));
+                demand(*revision >= asked.committed, "R11", || {
+                    format!("{asked:?} is answered as of {revision}, before it arrived")
+                })
+            }
             (Request::Read { .. }, reply) => {
                 if let Some(read) = mark_of(reply) {
                     self.read.entry(read.revision).or_default().push((asked.request.clone(), reply.clone()));
@@ -269,6 +290,12 @@ impl Witness {
             }
             other => Err(Violation::new("S8", format!("an attach of {session} got {other:?}"))),
         }
+    }
+
+    /// Whether the log holds this claim to a resource at that revision.
+    fn is_said(&self, asked: &Asked, revision: LogIndex) -> bool {
+        let said = subject_of_request(&asked.request).and_then(|subject| self.said.get(&subject));
+        said.is_some_and(|said| said.iter().any(|(index, _)| *index == revision))
     }
 
     /// The answer of apply: the same command, the same answer, after the request arrived.
@@ -341,8 +368,15 @@ impl Witness {
 
     fn compare(&self, model: &Model, index: LogIndex) -> Checked {
         for (request, reply) in self.read.get(&index).into_iter().flatten() {
-            let Request::Read { query, .. } = request else { continue };
-            demand(shows(model, query, reply), "R11", || format!("{request:?} at {index} got {reply:?}"))?;
+            let holds = match request {
+                Request::Read { query, .. } => shows(model, query, reply),
+                Request::ClaimResource { resource, key } => {
+                    let on_record = model.claims_resource(resource, key);
+                    on_record && model.resource_claimed(index, resource, key) == *reply
+                }
+                _ => continue,
+            };
+            demand(holds, "R11", || format!("{request:?} at {index} got {reply:?}"))?;
         }
         Ok(())
     }
@@ -376,6 +410,9 @@ fn shows(model: &Model, query: &Query, reply: &Reply) -> bool {
             let prefix = prefix.as_deref().unwrap_or_default();
             model.list_values(prefix, after.as_deref(), *rows) == (shown.clone(), *more)
         }
+        (Query::ListResources { conflicts, after, rows }, Reply::Resources { rows: shown, more, .. }) => {
+            model.list_resources(*conflicts, after.as_deref(), *rows) == (shown.clone(), *more)
+        }
         _ => false,
     }
 }
@@ -405,6 +442,7 @@ fn subject_of_command(command: Command) -> Option<Subject> {
         | Command::Put { session, ticket, .. }
         | Command::Delete { session, ticket, .. } => Some(Subject::Claim(session, ticket)),
         Command::Operator { act, .. } => Some(Subject::Act(act.to_string())),
+        Command::ClaimResource { resource, key } => Some(Subject::Resource(resource, key)),
         Command::Sweep { .. } => None,
     }
 }
@@ -425,6 +463,7 @@ fn kind_of_command(command: &Command) -> &'static str {
         Command::Proclaim { .. } => "proclaim",
         Command::Put { .. } => "put",
         Command::Delete { .. } => "delete",
+        Command::ClaimResource { .. } => "claim resource",
         Command::Operator { act, .. } => match act {
             OperatorAct::ReportDead { .. } => "report dead",
             OperatorAct::Evict { .. } => "evict",
@@ -455,6 +494,8 @@ fn kind_of_reply(reply: &Reply) -> &'static str {
         Reply::OperatorDone { .. } => "acted",
         Reply::PutDone { .. } => "put",
         Reply::Deleted { .. } => "deleted",
+        Reply::ResourceClaimed { other: None, .. } => "claimed",
+        Reply::ResourceClaimed { .. } => "claimed beside another",
         Reply::Refused(refusal) => match refusal {
             Refusal::SessionEnded { .. } => "session ended",
             Refusal::SessionFull { .. } => "session full",
@@ -491,6 +532,7 @@ fn subject_of_request(request: &Request) -> Option<Subject> {
         | Request::Put { session, ticket, .. }
         | Request::Delete { session, ticket, .. } => Some(Subject::Claim(*session, *ticket)),
         Request::Operate { act, .. } => Some(Subject::Act(act.to_string())),
+        Request::ClaimResource { resource, key } => Some(Subject::Resource(resource.clone(), key.clone())),
         _ => None,
     }
 }

@@ -6,6 +6,7 @@ use core::fmt;
 pub mod durability;
 pub mod liveness;
 pub mod locks;
+pub mod outcomes;
 pub mod raft;
 pub mod reads;
 pub mod sessions;

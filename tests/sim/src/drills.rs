@@ -349,10 +349,10 @@ fn late_drill(pen: &mut Pen, rng: &mut Rng, held: u64, waits: u64, forced: (Key,
         return pen.out.push(Request::CloseSession { session: pen.session });
     }
     pen.release(held);
-    match rng.below(9) {
+    match rng.below(10) {
         0..=1 => {}
         2..=3 => pen.release(waits),
-        4 => {
+        4..=5 => {
             let fresh = pen.ticket();
             pen.downgrade(fresh, waits);
             pen.release(fresh);

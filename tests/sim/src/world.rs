@@ -12,6 +12,7 @@ use crate::check::liveness::LivenessCheck;
 use crate::check::locks::LocksCheck;
 use crate::check::raft::RaftCheck;
 use crate::check::reads::ReadsCheck;
+use crate::check::replay;
 use crate::check::sessions::SessionsCheck;
 use crate::check::watches::Committed;
 use crate::check::witness::Witness;
@@ -214,7 +215,7 @@ impl World {
             raft: RaftCheck::new(n),
             witness: Witness::new(crate::node::limits()),
             reads: ReadsCheck::default(),
-            watched: Committed::new(),
+            watched: Committed::new(options.shard.watch_history),
             locks: LocksCheck::default(),
             sessions: SessionsCheck::default(),
             liveness: LivenessCheck::default(),
@@ -512,6 +513,9 @@ impl World {
         }
         for node in 0..self.nodes.len() {
             self.compare_with_platter(node)?;
+        }
+        if let Some((_, digest)) = digest {
+            replay::equals(self.raft.committed_blocks(), self.options.mutants, digest)?;
         }
         self.links.all_answered()?;
         self.finish_watchers()?;

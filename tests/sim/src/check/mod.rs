@@ -9,6 +9,7 @@ pub mod locks;
 pub mod outcomes;
 pub mod raft;
 pub mod reads;
+pub mod replay;
 pub mod sessions;
 pub mod values;
 pub mod watches;

@@ -13,8 +13,8 @@ use palisade_machine::{Applied, Command, Effect};
 use palisade_types::limits::{TTL_MAX, TTL_MIN};
 use palisade_types::reply::Consistency;
 use palisade_types::{
-    Block, Cause, Class, ClusterLimits, Epoch, Fence, Key, LogIndex, Outcome, Refusal, Reply, SessionId,
-    SessionToken, Ticket, Time,
+    Block, Cause, Class, ClusterLimits, Epoch, Fence, Key, LogIndex, Mode, Outcome, Refusal, Reply,
+    SessionId, SessionToken, Ticket, Time,
 };
 use palisade_wire::{Push, Query, Request};
 
@@ -418,8 +418,25 @@ impl Witness {
         for (request, reply) in self.read.get(&index).into_iter().flatten() {
             let Request::Read { query, .. } = request else { continue };
             demand(shows(model, query, reply), "R11", || format!("{request:?} at {index} got {reply:?}"))?;
+            demand(one_leads(reply), "S9", || format!("several lead: {reply:?}"))?;
         }
         Ok(())
+    }
+}
+
+/// Whether nobody leads an election beside another, and each leads it alone.
+fn one_leads(reply: &Reply) -> bool {
+    let alone = |class: Class, holding: u32, mode: Option<Mode>| {
+        class != Class::Election || (holding <= 1 && mode != Some(Mode::Shared))
+    };
+    match reply {
+        Reply::Described { description: d, .. } => {
+            d.class.is_none_or(|class| alone(class, d.holding, d.holders.first().map(|h| h.mode)))
+        }
+        Reply::Locks { rows, .. } => {
+            rows.iter().all(|row| alone(row.class, row.holding, row.holder.as_ref().map(|h| h.mode)))
+        }
+        _ => true,
     }
 }
 

@@ -11,6 +11,7 @@ mod operator;
 mod readme;
 mod reads;
 mod seccomp;
+mod sets;
 mod support;
 mod tour;
 mod values;

@@ -25,6 +25,8 @@
 //! # Panics
 //! No call here may be made from a thread that runs an executor: it would stand still. They panic there.
 
+mod set;
+
 use std::ops::Deref;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
@@ -40,6 +42,8 @@ use tokio::task::AbortHandle;
 use crate::config::ClientConfig;
 use crate::error::{AcquireError, CallError, ConnectError, LostReason};
 use crate::{Answer, Page, Queued, WatchError, WatchItem};
+
+pub use set::{SetGuard, SetRequest};
 
 /// A client of one cluster whose calls wait. Cheap to clone. See [`crate::Client`].
 #[derive(Clone)]

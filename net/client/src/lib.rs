@@ -34,6 +34,7 @@ mod lock;
 mod operator;
 mod reads;
 mod session;
+mod set;
 mod values;
 mod watch;
 
@@ -51,4 +52,5 @@ pub use palisade_types::{
 };
 pub use reads::{LeaseReader, Reader, StaleReader};
 pub use session::{Session, SessionBuilder};
+pub use set::{SetError, SetGuard, SetRequest};
 pub use watch::{Listing, Watch, WatchError, WatchItem, WatchRequest};

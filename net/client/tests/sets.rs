@@ -1,6 +1,8 @@
 //! Lock sets against a server of a few lines: in which order it is asked, and what is left when one of the
 //! keys is not to be had.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
 mod kit;
 
 use std::time::Duration;

@@ -5,15 +5,16 @@
 mod samples;
 
 use bytes::BytesMut;
+use palisade_types::limits::VALUE_BYTES_MAX;
 use palisade_types::reply::{Consistency, ReadMark};
 use palisade_types::{
     Class, ClusterId, DecodeError, Epoch, HolderInfo, LockRow, LogIndex, Mode, Name, NameError, NodeId,
-    Refusal, Reply, RequestId, SessionId, Standing,
+    Refusal, Reply, RequestId, SessionId, Standing, Ticket, Value,
 };
 use palisade_wire::{
     ADDRESS_BYTES_MAX, BODY_BYTES_MAX, CREDENTIALS_BYTES_MAX, ClientHello, Frame, FrameError, Frames,
     HEADER_BYTES, Kind, MEMBERS_MAX, Member, MessageError, RENEW_SESSIONS_MAX, REQUEST_BODY_BYTES_MAX,
-    Request, ServerHello, TEXT_BYTES_MAX, common_version, decode_reply, encode_peer, encode_reply,
+    Request, ServerHello, TEXT_BYTES_MAX, Wait, common_version, decode_reply, encode_peer, encode_reply,
     take_frame,
 };
 use samples::{Message, all, only_frame};
@@ -194,6 +195,33 @@ fn a_renewal_names_a_bounded_number_of_sessions() {
     let Err(MessageError::Body { error: DecodeError::TooLong { .. }, .. }) = Request::decode(&frame) else {
         panic!("accepted");
     };
+}
+
+#[test]
+fn a_value_is_as_long_as_it_may_be_and_not_a_byte_longer() {
+    let (session, ticket) = (SessionId::default(), Ticket(1));
+    let requests = |bytes: usize| {
+        let (key, value): (_, Value) = (Name::new(&"k".repeat(512)).unwrap(), vec![7; bytes].into());
+        [
+            Request::Put { session, ticket, key: key.clone(), value: value.clone() },
+            Request::Campaign { session, ticket, key, value: value.clone(), wait: Wait::No },
+            Request::Proclaim { session, ticket, leads: ticket, value },
+        ]
+    };
+    let read = |request: &Request| {
+        let mut bytes = Vec::new();
+        request.encode(RequestId(1), &mut bytes);
+        Request::decode(&only_frame(&bytes))
+    };
+    for request in requests(VALUE_BYTES_MAX) {
+        assert_eq!(read(&request), Ok(request));
+    }
+    for request in requests(VALUE_BYTES_MAX + 1) {
+        let Err(MessageError::Body { error: DecodeError::TooLong { max, .. }, .. }) = read(&request) else {
+            panic!("accepted");
+        };
+        assert_eq!(max, VALUE_BYTES_MAX);
+    }
 }
 
 #[test]

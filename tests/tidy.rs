@@ -275,10 +275,22 @@ fn every_crate_keeps_the_lints_of_the_workspace() {
 
 #[test]
 fn every_test_that_a_report_names_is_there() {
-    let text = fs::read_to_string(root().join("tests/REPORTS.md")).unwrap();
+    let named = tests_named("tests/REPORTS.md", "| U");
+    assert!(named >= 20, "only {named} tests are named");
+}
+
+#[test]
+fn every_test_that_exceeds_a_limit_is_there() {
+    let named = tests_named("tests/LIMITS.md", "| ");
+    assert!(named >= 35, "only {named} tests are named");
+}
+
+/// How many tests the last column of a table names; each must be there.
+fn tests_named(table: &str, rows: &str) -> usize {
+    let text = fs::read_to_string(root().join(table)).expect("the table");
     let mut named = 0;
-    for row in text.lines().filter(|line| line.starts_with("| U")) {
-        let held_by = row.trim_end_matches([' ', '|']).rsplit('|').next().unwrap();
+    for row in text.lines().filter(|line| line.starts_with(rows)) {
+        let held_by = row.trim_end_matches([' ', '|']).rsplit('|').next().expect("a last column");
         let mut file = String::new();
         // Between back ticks stands a file, or a test in the file before it.
         for word in held_by.split('`').skip(1).step_by(2) {
@@ -290,5 +302,5 @@ fn every_test_that_a_report_names_is_there() {
             named += 1;
         }
     }
-    assert!(named >= 20, "only {named} tests are named");
+    named
 }

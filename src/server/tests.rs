@@ -7,8 +7,9 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
+use palisade_types::limits::{PAGE_VALUE_BYTES_MAX, VALUE_BYTES_MAX};
 use palisade_types::reply::Consistency;
-use palisade_types::{ClusterId, Incarnation, Name, RequestId, SessionToken};
+use palisade_types::{ClusterId, Incarnation, Name, Reply, RequestId, SessionToken, Ticket};
 use palisade_wire::{
     ClientHello, Frames, HelloRefused, Kind, PeerHello, ProtocolError, Query, RefusedReason, Request,
     ServerHello,
@@ -291,6 +292,47 @@ fn who_does_not_read_is_not_read_from_and_others_are_served() {
         let (kind, answered, _) = deaf.frame().unwrap();
         assert_eq!((kind, answered), (Kind::StatusIs, RequestId(id)));
     }
+}
+
+#[test]
+fn who_asks_for_more_than_it_reads_is_closed_and_others_are_served() {
+    let node = node(|_| ());
+    node.serving();
+    let mut greedy = node.client();
+    let open = Request::OpenSession { token: SessionToken(7), ttl_ms: 0, owner: None, incarnation: None };
+    greedy.send(|out| open.encode(RequestId(1), out));
+    let (_, _, bytes) = greedy.frame().unwrap();
+    let opened = palisade_wire::decode_reply(&Frames::new(&bytes).next_frame().unwrap().unwrap()).unwrap();
+    let Reply::Opened { session, .. } = opened else { panic!("{opened:?}") };
+    // A page of values that is as long as a page may be.
+    for n in 1..=16 {
+        let key = Name::new(&format!("value-{n}")).unwrap();
+        let value = vec![7; VALUE_BYTES_MAX].into();
+        let put = Request::Put { session, ticket: Ticket(n), key, value };
+        greedy.send(|out| put.encode(RequestId(1 + n), out));
+        assert_eq!(greedy.frame().unwrap().0, Kind::PutDone);
+    }
+    // More of them, asked for in one piece, than may lie unread.
+    let pages = 2 * conn::CLIENT_UNSENT_MAX / PAGE_VALUE_BYTES_MAX;
+    greedy.send(|out| {
+        for id in 0..pages as u64 {
+            let query = Query::ListValues { prefix: None, after: None, rows: 1_000 };
+            Request::Read { consistency: Consistency::Stale, query }.encode(RequestId(100 + id), out);
+        }
+    });
+    let mut other = node.client();
+    let looks = (0..100_000).find(|_| {
+        // Each look is a round trip: the server has had its turns.
+        other.send(|out| Request::Status.encode(RequestId(9), out));
+        assert_eq!(other.frame().unwrap().0, Kind::StatusIs);
+        node.view.metrics.shed.get() > 0
+    });
+    assert!(looks.is_some(), "it is closed, although it was never read from");
+    let mut read = 0;
+    while greedy.frame().is_some() {
+        read += 1;
+    }
+    assert!(read < pages, "{read} of {pages} answers have come");
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod reads;
 mod resources;
 mod seccomp;
 mod sessions;
+mod sets;
 mod support;
 mod tour;
 mod values;

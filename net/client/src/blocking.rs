@@ -30,6 +30,7 @@
 
 mod observe;
 mod reads;
+mod set;
 
 use std::ops::Deref;
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -49,6 +50,8 @@ pub use observe::{ObserveRequest, Observer};
 use crate::config::ClientConfig;
 use crate::error::{AcquireError, CallError, ConnectError, LostReason, ShutDownError};
 use crate::{Answer, Page, Queued, WatchError, WatchItem};
+
+pub use set::{SetGuard, SetRequest};
 
 /// A client of one cluster whose calls wait. Cheap to clone. See [`crate::Client`].
 #[derive(Clone)]

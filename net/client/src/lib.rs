@@ -47,6 +47,7 @@ mod observe;
 mod operator;
 mod reads;
 mod session;
+mod set;
 mod shutdown;
 mod values;
 mod watch;
@@ -70,5 +71,6 @@ pub use palisade_types::{
 };
 pub use reads::{LeaseReader, Reader, StaleReader};
 pub use session::{Session, SessionBuilder};
+pub use set::{SetError, SetGuard, SetRequest};
 pub use shutdown::Termination;
 pub use watch::{Listing, Watch, WatchError, WatchItem, WatchRequest};

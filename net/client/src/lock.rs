@@ -28,10 +28,10 @@ type OnQueued = Box<dyn FnMut(Queued) + Send>;
 /// What both kinds of acquire have in common.
 pub(crate) struct Request {
     handle: Arc<Handle>,
-    key: String,
+    pub(crate) key: String,
     class: Class,
-    resource: Option<String>,
-    mode: Mode,
+    pub(crate) resource: Option<String>,
+    pub(crate) mode: Mode,
     pub(crate) wait: Wait,
     on_death: OnDeath,
     value: Option<Vec<u8>>,
@@ -58,7 +58,7 @@ impl Request {
         Request { value: Some(value), ..Request::new(handle, election, Class::Election) }
     }
 
-    fn spec(&self) -> Result<AcquireSpec, CallError> {
+    pub(crate) fn spec(&self) -> Result<AcquireSpec, CallError> {
         Ok(AcquireSpec {
             key: name("key", &self.key)?,
             class: self.class,
@@ -131,17 +131,21 @@ impl Drop for Claim {
     }
 }
 
+pub(crate) fn wait_of(time: Duration) -> Wait {
+    match u32::try_from(time.as_millis()) {
+        Ok(0) => Wait::No,
+        Ok(ms) => Wait::Millis(ms),
+        Err(_) => Wait::Forever,
+    }
+}
+
 /// What everything that may have to wait has: whether it does, and word of it.
 macro_rules! waiting_methods {
     ($name:ident, $acquire:literal) => {
         impl $name {
             #[doc = concat!("Wait at most so long. Without this or [`Self::no_wait`], ", $acquire, " waits for ever.")]
             pub fn wait(mut self, time: Duration) -> $name {
-                self.0.wait = match u32::try_from(time.as_millis()) {
-                    Ok(0) => Wait::No,
-                    Ok(ms) => Wait::Millis(ms),
-                    Err(_) => Wait::Forever,
-                };
+                self.0.wait = $crate::lock::wait_of(time);
                 self
             }
 

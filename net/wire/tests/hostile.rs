@@ -5,14 +5,16 @@
 mod samples;
 
 use bytes::BytesMut;
+use palisade_types::limits::VALUE_BYTES_MAX;
 use palisade_types::reply::{Consistency, ReadMark};
 use palisade_types::{
-    Class, DecodeError, Epoch, HolderInfo, LockRow, LogIndex, Mode, Name, NameError, Refusal, Reply,
-    RequestId, SessionId, Standing,
+    Class, ClusterId, DecodeError, Epoch, HolderInfo, LockRow, LogIndex, Mode, Name, NameError, NodeId,
+    Refusal, Reply, RequestId, SessionId, Standing, Ticket, Value,
 };
 use palisade_wire::{
-    BODY_BYTES_MAX, Frame, FrameError, Frames, HEADER_BYTES, Kind, MessageError, RENEW_SESSIONS_MAX,
-    REQUEST_BODY_BYTES_MAX, Request, TEXT_BYTES_MAX, common_version, decode_reply, encode_peer, encode_reply,
+    ADDRESS_BYTES_MAX, BODY_BYTES_MAX, CREDENTIALS_BYTES_MAX, ClientHello, Frame, FrameError, Frames,
+    HEADER_BYTES, Kind, MEMBERS_MAX, Member, MessageError, RENEW_SESSIONS_MAX, REQUEST_BODY_BYTES_MAX,
+    Request, ServerHello, TEXT_BYTES_MAX, Wait, common_version, decode_reply, encode_peer, encode_reply,
     take_frame,
 };
 use samples::{Message, all, only_frame};
@@ -193,6 +195,80 @@ fn a_renewal_names_a_bounded_number_of_sessions() {
     let Err(MessageError::Body { error: DecodeError::TooLong { .. }, .. }) = Request::decode(&frame) else {
         panic!("accepted");
     };
+}
+
+#[test]
+fn a_value_is_as_long_as_it_may_be_and_not_a_byte_longer() {
+    let (session, ticket) = (SessionId::default(), Ticket(1));
+    let requests = |bytes: usize| {
+        let (key, value): (_, Value) = (Name::new(&"k".repeat(512)).unwrap(), vec![7; bytes].into());
+        [
+            Request::Put { session, ticket, key: key.clone(), value: value.clone() },
+            Request::Campaign { session, ticket, key, value: value.clone(), wait: Wait::No },
+            Request::Proclaim { session, ticket, leads: ticket, value },
+        ]
+    };
+    let read = |request: &Request| {
+        let mut bytes = Vec::new();
+        request.encode(RequestId(1), &mut bytes);
+        Request::decode(&only_frame(&bytes))
+    };
+    for request in requests(VALUE_BYTES_MAX) {
+        assert_eq!(read(&request), Ok(request));
+    }
+    for request in requests(VALUE_BYTES_MAX + 1) {
+        let Err(MessageError::Body { error: DecodeError::TooLong { max, .. }, .. }) = read(&request) else {
+            panic!("accepted");
+        };
+        assert_eq!(max, VALUE_BYTES_MAX);
+    }
+}
+
+#[test]
+fn what_a_hello_carries_is_bounded() {
+    let hello =
+        |bytes| ClientHello { version_min: 1, version_max: 1, cluster: None, credentials: vec![7; bytes] };
+    let read = |hello: &ClientHello| {
+        let mut bytes = Vec::new();
+        hello.encode(&mut bytes);
+        ClientHello::decode(&only_frame(&bytes))
+    };
+    let most = hello(CREDENTIALS_BYTES_MAX);
+    assert_eq!(read(&most), Ok(most));
+    let too_long = |max: usize, error: MessageError| match error {
+        MessageError::Body { error: DecodeError::TooLong { max: told, .. }, .. } => assert_eq!(told, max),
+        other => panic!("{other:?}"),
+    };
+    too_long(CREDENTIALS_BYTES_MAX, read(&hello(CREDENTIALS_BYTES_MAX + 1)).unwrap_err());
+
+    let server = |members: usize, address: usize| ServerHello {
+        version: 1,
+        node: NodeId(1),
+        cluster: ClusterId(7),
+        shards: 1,
+        leader: None,
+        members: vec![Member { node: NodeId(1), address: "a".repeat(address) }; members],
+        frame_bytes_max: 1 << 20,
+        inflight_max: 1_000,
+        election_timeout_ms: 1_000,
+    };
+    let mut bytes = Vec::new();
+    let most = server(MEMBERS_MAX, ADDRESS_BYTES_MAX);
+    most.encode(&mut bytes);
+    assert_eq!(ServerHello::decode(&only_frame(&bytes)), Ok(most));
+    // As a stranger would write it: one number in the body is larger by one.
+    let one_more = |bytes: &[u8], from_the_end: usize, number: usize| {
+        let mut body = only_frame(bytes).body.to_vec();
+        let at = body.len() - from_the_end;
+        assert_eq!(body[at..at + 2], (number as u16).to_le_bytes());
+        body[at..at + 2].copy_from_slice(&(number as u16 + 1).to_le_bytes());
+        body.push(b'a');
+        let frame = Frame { kind: Kind::ServerHello, id: RequestId(0), body: &body };
+        ServerHello::decode(&frame).unwrap_err()
+    };
+    let member = 4 + 2 + ADDRESS_BYTES_MAX;
+    too_long(MEMBERS_MAX, one_more(&bytes, MEMBERS_MAX * member + 2, MEMBERS_MAX));
+    too_long(ADDRESS_BYTES_MAX, one_more(&bytes, ADDRESS_BYTES_MAX + 2, ADDRESS_BYTES_MAX));
 }
 
 #[test]

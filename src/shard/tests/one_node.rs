@@ -38,13 +38,19 @@ fn identity() -> Identity {
     }
 }
 
-fn boot(identity: &Identity, disk: &SimDisk, seed: u64, now: Time, log_bytes_max: u64) -> Shard {
+fn boot(
+    identity: &Identity,
+    disk: &SimDisk,
+    seed: u64,
+    now: Time,
+    change: impl FnOnce(&mut ShardConfig),
+) -> Shard {
     let recovered = recover_shard(disk, identity, SHARD).expect("a valid test value");
     let raft = palisade_raft_config(identity);
     let mut wal = WalConfig::new(identity, SHARD, seed);
     wal.segment_bytes = 128 * 1024;
     let mut config = ShardConfig::new(identity.node, raft, wal, identity.limits);
-    config.log_bytes_max = log_bytes_max;
+    change(&mut config);
     Shard::new(config, recovered, seed, now).expect("a valid test value")
 }
 
@@ -55,15 +61,15 @@ fn palisade_raft_config(identity: &Identity) -> palisade_raft::Config {
 impl Node {
     /// A node that leads.
     fn start() -> Node {
-        Node::start_with(8 << 30)
+        Node::start_with(|_| ())
     }
 
-    fn start_with(log_bytes_max: u64) -> Node {
+    fn start_with(change: impl FnOnce(&mut ShardConfig)) -> Node {
         let identity = identity();
         let mut disk = SimDisk::new();
         disk.put(&hard_state_file(SHARD), &initial_hard_state(&identity, SHARD));
         let now = Time::from_millis(1000);
-        let shard = boot(&identity, &disk, 1, now, log_bytes_max);
+        let shard = boot(&identity, &disk, 1, now, change);
         let (replies, pushes) = (Vec::new(), Vec::new());
         let mut node = Node { identity, disk, shard, now, next_id: 0, replies, pushes };
         node.lead();
@@ -72,7 +78,7 @@ impl Node {
 
     fn restart(&mut self) {
         self.disk.crash(&mut palisade_types::Rng::new(3));
-        self.shard = boot(&self.identity, &self.disk, 2, self.now, 8 << 30);
+        self.shard = boot(&self.identity, &self.disk, 2, self.now, |_| ());
         self.lead();
     }
 
@@ -359,7 +365,7 @@ fn a_bounded_wait_ends_by_a_log_entry() {
 
 #[test]
 fn a_full_log_refuses_what_grows_and_lets_pass_what_frees() {
-    let mut node = Node::start_with(128 * 1024);
+    let mut node = Node::start_with(|c| c.log_bytes_max = 128 * 1024);
     let (session, other) = (node.open(1, 0), node.open(2, 0));
     let mut ticket = 0;
     let refusal = loop {
@@ -397,6 +403,48 @@ fn a_full_log_refuses_what_grows_and_lets_pass_what_frees() {
     let evicted = node.ask_on(ConnId(9), operate(OperatorAct::Evict { session: other }));
     assert!(matches!(evicted, Reply::OperatorDone { .. }), "{evicted:?}");
     assert_eq!(node.ask(Request::CloseSession { session }), Reply::SessionClosed { session });
+}
+
+#[test]
+fn a_server_with_enough_in_hand_is_busy_for_what_grows_then_for_what_frees_and_never_for_renewals() {
+    let mut node = Node::start_with(|c| c.in_hand_max = 3);
+    let session = node.open(1, 0);
+    let mut out = Actions::default();
+    let mut refused = |request: Request| {
+        node.next_id += 1;
+        let input = Input::Request { conn: CONN, id: RequestId(node.next_id), request };
+        let before = out.replies.len();
+        node.shard.handle(node.now, input, &mut out);
+        let busy = |reply: &Reply| match reply {
+            Reply::Refused(Refusal::Busy { retry_after_ms }) => *retry_after_ms > 0,
+            other => panic!("{other:?}"),
+        };
+        out.replies.get(before).is_some_and(|(_, _, reply)| busy(reply))
+    };
+    // All in one turn, so that nothing is done with any of it.
+    let release = |ticket| Request::Release { session, ticket: Ticket(ticket) };
+    for ticket in 1..=3 {
+        assert!(!refused(put(session, ticket, "k", b"v")), "there is room for three");
+    }
+    assert!(refused(put(session, 4, "k", b"v")));
+    assert!(refused(Request::OpenSession {
+        token: SessionToken(2),
+        ttl_ms: 0,
+        owner: None,
+        incarnation: None
+    }));
+    for ticket in 4..=6 {
+        assert!(!refused(release(ticket)), "as much again is kept for what frees");
+    }
+    assert!(refused(release(7)) && refused(Request::CloseSession { session }));
+    for _ in 0..20 {
+        assert!(!refused(Request::Renew { sessions: vec![session] }));
+    }
+    assert!(refused(get("k")), "a round with so much to serve takes no further read");
+    node.input(None);
+    let answered = |reply: &Reply| matches!(reply, Reply::Renewed { refused } if refused.is_empty());
+    assert_eq!(node.replies.iter().filter(|(_, _, reply)| answered(reply)).count(), 20);
+    assert!(matches!(node.ask(put(session, 8, "k", b"v")), Reply::PutDone { .. }), "and then there is room");
 }
 
 fn put(session: SessionId, ticket: u64, key: &str, value: &[u8]) -> Request {

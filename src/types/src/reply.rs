@@ -544,3 +544,30 @@ pub enum Reply {
     /// Nothing was done.
     Refused(Refusal),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_recovers_until_it_has_applied_all_but_ten_thousand_of_what_it_knows_to_be_committed() {
+        let status = |last, commit, applied| NodeStatus {
+            node: NodeId(1),
+            role: String::from("follower"),
+            term: Term(1),
+            leader: None,
+            last: LogIndex(last),
+            durable: LogIndex(last),
+            commit: LogIndex(commit),
+            applied: LogIndex(applied),
+            sessions: 0,
+            keys: 0,
+            log_bytes: 0,
+            boot: 1,
+        };
+        assert!(!status(0, 0, 0).is_recovering(), "there is nothing to recover");
+        assert!(status(5, 0, 0).is_recovering(), "it does not know yet what of its log is committed");
+        assert!(status(20_000, 10_002, 1).is_recovering());
+        assert!(!status(20_000, 10_001, 1).is_recovering());
+    }
+}

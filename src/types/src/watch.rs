@@ -218,6 +218,22 @@ mod tests {
     }
 
     #[test]
+    fn a_cursor_names_a_bounded_number_of_shards() {
+        let revisions = |n: usize| (0..n as u32).map(|shard| (ShardId(shard), LogIndex(7))).collect();
+        let most = Cursor { cluster: ClusterIdentity(3), revisions: revisions(CURSOR_SHARDS_MAX) };
+        let mut bytes = Vec::new();
+        most.encode(&mut Writer(&mut bytes));
+        assert_eq!(bytes.len(), CURSOR_BYTES_MAX);
+        assert_eq!(Cursor::decode(&mut Reader::new(&bytes)), Ok(most));
+        let more = Cursor { cluster: ClusterIdentity(3), revisions: revisions(CURSOR_SHARDS_MAX + 1) };
+        bytes.clear();
+        more.encode(&mut Writer(&mut bytes));
+        let refused = Cursor::decode(&mut Reader::new(&bytes));
+        assert_eq!(refused, Err(DecodeError::TooLong { what: "a cursor", max: CURSOR_SHARDS_MAX }));
+        assert_eq!(more.to_string().parse::<Cursor>(), Err(CursorError));
+    }
+
+    #[test]
     fn clusters_with_the_same_id_and_other_members_are_told_apart() {
         let of = |n: u128| ClusterIdentity::of(ClusterId(1), [Incarnation(n), Incarnation(3)]);
         assert_ne!(of(1), of(2));

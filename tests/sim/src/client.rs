@@ -349,14 +349,14 @@ impl World {
         demand(*fence.key() == known.key, "S8", || format!("a claim of {} got {fence}", known.key))?;
         known.fence = Some(fence.clone());
         known.since = now;
-        let (session, mode) = (known.session, known.mode);
+        let (session, mode, leads) = (known.session, known.mode, known.leads);
         // Whom an operator has ousted before the grant arrived cannot know it.
         let ousted = self.witness.ousted(fence);
         if known.given_up || ousted || !self.clients[client].believes(session, now) {
             return Ok(());
         }
         let others: Vec<Believer> = self.believers(fence.key(), Some((client, claim)));
-        self.locks.on_holding(client, fence, mode, &others)?;
+        self.locks.on_holding(client, fence, mode, leads, &others)?;
         if self.clients[client].rng.per_mille(700) {
             self.write_under(client, claim);
         }

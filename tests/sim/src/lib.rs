@@ -4,6 +4,7 @@
 pub mod check;
 pub mod client;
 pub mod clock;
+mod drills;
 pub mod faults;
 pub mod links;
 pub mod network;
@@ -13,6 +14,7 @@ pub mod queue;
 pub mod raft_cluster;
 pub mod report;
 pub mod resource;
+pub mod rough;
 pub mod runner;
 mod scenario;
 pub mod trace;

@@ -26,7 +26,7 @@ pub(crate) const SHARD: ShardId = ShardId(0);
 /// The cluster all simulated nodes belong to.
 pub(crate) const CLUSTER: ClusterId = ClusterId(0xc105);
 /// What cursors of simulated clusters carry.
-const WATCH_CLUSTER: ClusterIdentity = ClusterIdentity(0xc105);
+pub(crate) const WATCH_CLUSTER: ClusterIdentity = ClusterIdentity(0xc105);
 /// A node rests at least this long between two turns it asks for itself.
 const TURN_MIN: Duration = Duration::from_micros(20);
 /// More turns at one instant than any healthy node needs.
@@ -141,6 +141,7 @@ impl Node {
         config.expiry_slack = s.expiry_slack;
         config.releases_per_second = s.releases_per_second;
         config.in_hand_max = s.in_hand_max;
+        config.log_bytes_max = s.log_bytes_max;
         config.block_commands = s.block_commands;
         config.light_commands = s.light_commands;
         config.commands_per_turn = s.commands_per_turn;

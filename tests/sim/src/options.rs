@@ -27,11 +27,13 @@ pub enum Profile {
     Leases,
     /// Watchers, of histories long and short; all else as in a swarm.
     Watches,
+    /// Clients that keep no rule of the protocol: every answer there is is given.
+    Rough,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Profile; 7] = [
+    pub const ALL: [Profile; 8] = [
         Profile::Swarm,
         Profile::SlowDisk,
         Profile::Elections,
@@ -39,6 +41,7 @@ impl Profile {
         Profile::Replays,
         Profile::Leases,
         Profile::Watches,
+        Profile::Rough,
     ];
 
     /// Its name on the command line.
@@ -51,6 +54,7 @@ impl Profile {
             Profile::Replays => "replays",
             Profile::Leases => "leases",
             Profile::Watches => "watches",
+            Profile::Rough => "rough",
         }
     }
 
@@ -204,6 +208,8 @@ pub struct ShardOptions {
     pub releases_per_second: u64,
     /// Commands in hand before new ones are refused.
     pub in_hand_max: usize,
+    /// Bytes of log beyond which it takes only what frees something.
+    pub log_bytes_max: u64,
     /// Commands that seal a block under load.
     pub block_commands: u32,
     /// Fewer commands than this are light load.
@@ -237,6 +243,8 @@ pub struct WorkloadOptions {
     pub shared: u64,
     /// Watchers.
     pub watchers: usize,
+    /// Clients that speak the bare protocol and keep no rule of it.
+    pub roughs: usize,
     /// The mean time between two steps of a client.
     pub gap: Duration,
     /// The longest time a lock is kept.
@@ -397,6 +405,18 @@ impl Options {
                 faults.crashes.get_or_insert(Rate::draw(rng, (3_000, 10_000), 50, 5_000));
                 faults.cuts.get_or_insert(Rate::draw(rng, (3_000, 10_000), 500, 8_000));
             }
+            Profile::Rough => {
+                self.workload.roughs = rng.between(1, 3) as usize;
+                self.workload.watchers = 1;
+                if rng.per_mille(500) {
+                    self.shard.watch_history = rng.between(16, 400) as usize;
+                }
+                if rng.per_mille(300) {
+                    self.shard.log_bytes_max = rng.between(1 << 20, 6 << 20);
+                }
+                faults.crashes.get_or_insert(Rate::draw(rng, (5_000, 15_000), 50, 5_000));
+                faults.cuts.get_or_insert(Rate::draw(rng, (5_000, 15_000), 500, 8_000));
+            }
             Profile::Replays => {
                 self.nodes = if rng.per_mille(300) { 5 } else { 3 };
                 self.network.ordered = false;
@@ -505,6 +525,7 @@ fn draw_workload(rng: &mut Rng) -> WorkloadOptions {
         readers: 0,
         lease_readers: 0,
         watchers: 0,
+        roughs: 0,
         sessions: rng.between(1, 2) as usize,
         hot_keys: rng.between(1, 4),
         cold_keys: rng.between(1, 60),
@@ -524,6 +545,7 @@ fn draw_shard(rng: &mut Rng) -> ShardOptions {
         block_commands: rng.between(1, 64) as u32,
         light_commands: rng.between(1, 16) as u32,
         commands_per_turn: if rng.per_mille(300) { rng.between(1, 3) as u32 } else { 1_024 },
+        log_bytes_max: 8 << 30,
         watch_history: 100_000,
         watch_behind: 20_000,
         watch_deliveries: 1_000,

@@ -2,7 +2,8 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::collections::BTreeMap;
+
+use crate::check::outcomes::Counts;
 
 /// The figures of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,7 +49,9 @@ pub struct Report {
     /// Different puts that were acknowledged.
     pub puts: u64,
     /// How often the log answered each command in each way.
-    pub outcomes: BTreeMap<(&'static str, &'static str), u64>,
+    pub outcomes: Counts,
+    /// How often requests got each kind of answer that does not come from the log.
+    pub served: Counts,
     /// Claims to resources that were acknowledged.
     pub claims: u64,
     /// Those of them that were on record, and answered without a command in the log.
@@ -63,6 +66,21 @@ pub struct Report {
     pub anew: u64,
     /// What observers of elections were told.
     pub observed: u64,
+}
+
+impl Report {
+    /// The sums of [`Report::outcomes`] and [`Report::served`]. The order does not matter.
+    pub fn counts<'a>(reports: impl IntoIterator<Item = &'a Report>) -> (Counts, Counts) {
+        let (mut outcomes, mut served) = (Counts::new(), Counts::new());
+        for report in reports {
+            for (sum, counts) in [(&mut outcomes, &report.outcomes), (&mut served, &report.served)] {
+                for (&pair, times) in counts {
+                    *sum.entry(pair).or_default() += times;
+                }
+            }
+        }
+        (outcomes, served)
+    }
 }
 
 impl fmt::Display for Report {

@@ -109,6 +109,33 @@ mod tests {
         assert_eq!((r.zombies_accepted, r.zombies_refused), (2, 1));
     }
 
+    /// A resource that gets the rule wrong: its floors are lost, and everybody passes.
+    fn forgets(r: &mut Resource, write: &Write) -> Result<Verdict, crate::check::Violation> {
+        r.floors.clear();
+        r.write(write, false)
+    }
+
+    #[test]
+    fn readers_and_writers_past_newer_ones_are_seen_and_readers_beside_readers_are_not() {
+        let shared = |epoch, barrier| {
+            let fence = Fence::new(Key::new("k").unwrap(), Epoch(epoch), Epoch(barrier)).unwrap();
+            Write { mode: Mode::Shared, fence, ..write(epoch) }
+        };
+        let mut r = Resource::default();
+        for write in [write(2), shared(4, 3), shared(3, 3)] {
+            assert_eq!(
+                r.write(&write, false),
+                Ok(Verdict::Accepted),
+                "the barrier is that of the first reader"
+            );
+        }
+        assert_eq!(r.write(&write(2), false), Ok(Verdict::Refused), "the writer before the readers");
+        assert_eq!(forgets(&mut r, &write(2)).unwrap_err().rule, "S1");
+        assert_eq!(r.write(&write(5), false), Ok(Verdict::Accepted));
+        assert_eq!(r.write(&shared(4, 3), false), Ok(Verdict::Refused), "a reader before the next writer");
+        assert_eq!(forgets(&mut r, &shared(4, 3)).unwrap_err().rule, "S1");
+    }
+
     #[test]
     fn a_valid_holder_that_is_refused_is_a_violation() {
         let mut r = Resource::default();

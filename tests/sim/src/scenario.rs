@@ -107,22 +107,41 @@ impl World {
     ) -> Result<ClaimId, crate::check::Violation> {
         let key = Key::new(key).expect("a name");
         let resource = Some(key.clone());
-        let spec = AcquireSpec { resource, wait, ..AcquireSpec::new(key.clone(), Class::Fenced) };
+        let spec = AcquireSpec { resource, wait, ..AcquireSpec::new(key, Class::Fenced) };
+        self.client_claims(client, session, spec)
+    }
+
+    /// A client campaigns to lead an election.
+    ///
+    /// # Errors
+    /// A rule found broken.
+    pub fn client_campaigns(
+        &mut self,
+        client: usize,
+        session: SessionHandle,
+        election: &str,
+        wait: Wait,
+    ) -> Result<ClaimId, crate::check::Violation> {
+        let key = Key::new(election).expect("a name");
+        let value = Some(format!("client {client}").into_bytes().into());
+        let spec = AcquireSpec { value, wait, ..AcquireSpec::new(key, Class::Election) };
+        self.client_claims(client, session, spec)
+    }
+
+    fn client_claims(
+        &mut self,
+        client: usize,
+        session: SessionHandle,
+        spec: AcquireSpec,
+    ) -> Result<ClaimId, crate::check::Violation> {
+        let (key, leads) = (spec.key.clone(), spec.class == Class::Election);
         let now = self.now();
         let c = &mut self.clients[client];
         let local = c.clock.local(now);
         let id = c.core.as_mut().expect("the client runs").acquire(local, session, spec);
         c.claims.insert(
             id,
-            Claim {
-                session,
-                key,
-                mode: Mode::Exclusive,
-                leads: false,
-                fence: None,
-                since: now,
-                given_up: false,
-            },
+            Claim { session, key, mode: Mode::Exclusive, leads, fence: None, since: now, given_up: false },
         );
         self.after_client(client)?;
         Ok(id)
@@ -134,6 +153,20 @@ impl World {
     /// A rule found broken.
     pub fn client_releases(&mut self, client: usize, claim: ClaimId) -> Checked {
         self.release(client, claim);
+        self.after_client(client)
+    }
+
+    /// A client gives a claim up, granted or not, and waits for nothing.
+    ///
+    /// # Errors
+    /// A rule found broken.
+    pub fn client_abandons(&mut self, client: usize, claim: ClaimId) -> Checked {
+        let now = self.now();
+        let c = &mut self.clients[client];
+        c.claims.remove(&claim);
+        if let Some(core) = &mut c.core {
+            core.abandon(c.clock.local(now), claim);
+        }
         self.after_client(client)
     }
 

@@ -88,7 +88,7 @@ impl World {
     }
 
     pub(crate) fn as_watcher(&self, client: usize) -> Option<usize> {
-        client.checked_sub(self.clients.len())
+        client.checked_sub(self.clients.len()).filter(|watcher| *watcher < self.watchers.len())
     }
 
     /// Starts a watcher's process: behind the cursor it has kept, or anew.

@@ -12,6 +12,7 @@ use crate::check::liveness::LivenessCheck;
 use crate::check::locks::LocksCheck;
 use crate::check::raft::RaftCheck;
 use crate::check::reads::ReadsCheck;
+use crate::check::replay;
 use crate::check::sessions::SessionsCheck;
 use crate::check::watches::Committed;
 use crate::check::witness::Witness;
@@ -25,6 +26,7 @@ use crate::options::Options;
 use crate::queue::Queue;
 use crate::report::Report;
 use crate::resource::{Resource, Write};
+use crate::rough::Rough;
 use crate::trace::{Story, Trace};
 use crate::watcher::Watcher;
 
@@ -157,6 +159,8 @@ pub struct World {
     pub(crate) clients: Vec<Client>,
     /// More clients, seen from the network: behind them.
     pub(crate) watchers: Vec<Watcher>,
+    /// And behind these.
+    pub(crate) roughs: Vec<Rough>,
     pub(crate) links: Links,
     pub(crate) resource: Resource,
     pub(crate) phase: Phase,
@@ -190,13 +194,14 @@ impl World {
     pub fn new(options: Options, story: Story) -> World {
         let mut rng = Rng::new(options.seed);
         let (n, c) = (options.nodes, options.workload.clients + options.workload.readers);
-        let w = options.workload.watchers;
-        let network = Network::new(options.network, rng.fork(), n, c + w);
+        let (w, r) = (options.workload.watchers, options.workload.roughs);
+        let network = Network::new(options.network, rng.fork(), n, c + w + r);
         let storm = Storm::new(options.faults.clone(), rng.fork(), Time::ZERO + options.storm);
         let nodes = (0..n).map(|i| Node::format(i, &options, &mut rng)).collect();
         let clients = (0..c).map(|i| Client::new(i, &options, &mut rng)).collect();
         let mut others = Rng::new(options.seed ^ OTHER_WATCHERS);
         let watchers = (0..w).map(|_| Watcher::new(&options, &mut rng, &mut others)).collect();
+        let roughs = (0..r).map(|_| Rough::new(&mut rng)).collect();
         World {
             now: Time::ZERO,
             queue: Queue::default(),
@@ -206,13 +211,14 @@ impl World {
             nodes,
             clients,
             watchers,
+            roughs,
             links: Links::default(),
             resource: Resource::default(),
             phase: Phase::Storm,
             raft: RaftCheck::new(n),
             witness: Witness::new(crate::node::limits()),
             reads: ReadsCheck::default(),
-            watched: Committed::new(),
+            watched: Committed::new(options.shard.watch_history),
             locks: LocksCheck::default(),
             sessions: SessionsCheck::default(),
             liveness: LivenessCheck::default(),
@@ -237,7 +243,7 @@ impl World {
         for node in 0..self.nodes.len() {
             self.queue.push(Time::ZERO, Event::Start { node });
         }
-        for client in 0..self.clients.len() + self.watchers.len() {
+        for client in 0..self.clients.len() + self.watchers.len() + self.roughs.len() {
             self.queue.push(Time::from_millis(50), Event::StartClient { client });
         }
         for class in Class::ALL {
@@ -294,21 +300,25 @@ impl World {
             Event::Node { node, life, input } => self.arrive(node, life, input),
             Event::Turn { node, life } => self.turn(node, life),
             Event::Disk { node, life, op } => self.disk_done(node, life, op),
-            Event::Client { client, life, input } => match self.as_watcher(client) {
-                Some(watcher) => self.watcher_input(watcher, life, input),
-                None => self.client_input(client, life, input),
+            Event::Client { client, life, input } => match (self.as_rough(client), self.as_watcher(client)) {
+                (Some(rough), _) => self.rough_input(rough, input),
+                (_, Some(watcher)) => self.watcher_input(watcher, life, input),
+                _ => self.client_input(client, life, input),
             },
-            Event::Wake { client, life } => match self.as_watcher(client) {
-                Some(watcher) => self.watcher_wake(watcher, life),
-                None => self.client_wake(client, life),
+            Event::Wake { client, life } => match (self.as_rough(client), self.as_watcher(client)) {
+                (Some(rough), _) => self.rough_wake(rough, life),
+                (_, Some(watcher)) => self.watcher_wake(watcher, life),
+                _ => self.client_wake(client, life),
             },
-            Event::Step { client, life } => match self.as_watcher(client) {
-                Some(watcher) => self.watcher_step(watcher, life),
-                None => self.client_step(client, life),
+            Event::Step { client, life } => match (self.as_rough(client), self.as_watcher(client)) {
+                (Some(rough), _) => self.rough_step(rough, life),
+                (_, Some(watcher)) => self.watcher_step(watcher, life),
+                _ => self.client_step(client, life),
             },
-            Event::StartClient { client } => match self.as_watcher(client) {
-                Some(watcher) => self.start_watcher(watcher),
-                None => self.start_client(client),
+            Event::StartClient { client } => match (self.as_rough(client), self.as_watcher(client)) {
+                (Some(rough), _) => self.start_rough(rough),
+                (_, Some(watcher)) => self.start_watcher(watcher),
+                _ => self.start_client(client),
             },
             Event::Write(write) => self.write_arrives(&write),
             Event::Strike(class) => self.strike(class),
@@ -453,7 +463,10 @@ impl World {
     }
 
     fn heal_all(&mut self) -> Checked {
-        self.liveness.on_core_judged(self.now, self.raft.committed())?;
+        // A log that is full takes only what frees something, and soon there is nothing to free.
+        if !self.witness.log_was_full() {
+            self.liveness.on_core_judged(self.now, self.raft.committed())?;
+        }
         self.trace.line(|| "everything is healed".into());
         for node in 0..self.nodes.len() {
             self.outside[node] = false;
@@ -504,6 +517,9 @@ impl World {
         for node in 0..self.nodes.len() {
             self.compare_with_platter(node)?;
         }
+        if let Some((_, digest)) = digest {
+            replay::equals(self.raft.committed_blocks(), self.options.mutants, digest)?;
+        }
         self.links.all_answered()?;
         self.finish_watchers()?;
         let beats = REST.as_millis().div_ceil(self.options.raft.heartbeat.as_millis()) as u64;
@@ -537,6 +553,7 @@ impl World {
             answers: self.witness.answers(),
             ousted: self.witness.ousted_count(),
             outcomes: self.witness.outcomes().clone(),
+            served: self.witness.served().clone(),
             puts: self.witness.puts(),
             claims: self.witness.resource_claims().0,
             claims_read: self.witness.resource_claims().1,

@@ -7,6 +7,7 @@ use palisade_sim::runner::{Job, run_all};
 fn seeds_run_twice_give_equal_traces() {
     let mut jobs: Vec<Job> = (500..508).map(|seed| Job::new(Profile::Swarm, seed)).collect();
     jobs.push(Job::new(Profile::Watches, 500));
+    jobs.push(Job::new(Profile::Rough, 500));
     for profile in [Profile::SlowDisk, Profile::Elections, Profile::Pauses, Profile::Replays, Profile::Leases]
     {
         jobs.extend((500..503).map(|seed| Job::new(profile, seed)));

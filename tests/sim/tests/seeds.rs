@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use palisade_sim::check::outcomes::{OUTCOMES, RARE, SERVED, scarcest, shortcomings};
 use palisade_sim::options::Profile;
 use palisade_sim::report::Report;
 use palisade_sim::runner::{Ended, Job, run, run_all};
@@ -10,7 +11,11 @@ use palisade_sim::trace::Story;
 
 const SWARM: u64 = 360;
 const EACH_OTHER: u64 = 40;
+/// Of clients that keep no rule: enough for each answer.
+const ROUGH: u64 = 60;
 const RAFT_EACH: u64 = 60;
+/// Each command must have got each of its answers so often, all seeds together.
+const EACH_ANSWER: u64 = 100;
 /// Lines of the story shown for a failing seed.
 const LINES: usize = 60;
 
@@ -52,6 +57,7 @@ fn whole_clusters_break_no_rule() {
     ] {
         jobs.extend((0..EACH_OTHER).map(|seed| Job::new(profile, seed)));
     }
+    jobs.extend((0..ROUGH).map(|seed| Job::new(Profile::Rough, seed)));
     jobs.extend(KEPT);
     let reports = reports(run_all(&jobs, 2));
     assert!(reports.len() >= 500, "only {} seeds", reports.len());
@@ -102,6 +108,11 @@ fn whole_clusters_break_no_rule() {
     assert!(sum(|r| r.follower_reads) > 1_000, "followers answered too little");
     assert!(sum(|r| r.lease_reads) > 10_000, "leases answered too little");
     assert!(sum(|r| r.stale_reads) > 1_000, "too few stale reads");
+    let (outcomes, served) = Report::counts(&reports);
+    println!("seen most seldom: {:?} {:?}", scarcest(&outcomes, OUTCOMES, 4), scarcest(&served, SERVED, 4));
+    let mut short = shortcomings(&outcomes, OUTCOMES, RARE, EACH_ANSWER);
+    short.extend(shortcomings(&served, SERVED, &[], EACH_ANSWER));
+    assert!(short.is_empty(), "answers of the log and of nodes:\n{}", short.join("\n"));
     assert!(sum(|r| r.expired) > 500 && sum(|r| r.reads) > 10_000, "too little happened");
 }
 

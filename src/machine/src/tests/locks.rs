@@ -236,6 +236,23 @@ fn listings_come_in_order_and_in_pages() {
 }
 
 #[test]
+fn a_page_holds_a_thousand_rows_at_most_whatever_was_asked_for() {
+    let mut w = World::with(ClusterLimits { keys_per_session: 2_000, ..ClusterLimits::default() });
+    let a = w.open(0);
+    for n in 1..=1_001 {
+        w.take(a, n, &alloc::format!("k{n:04}"));
+        w.open(u128::from(n));
+    }
+    let (rows, more) = w.machine.list_locks(None, u32::MAX, w.clock_ms);
+    assert_eq!((rows.len(), more), (1_000, true));
+    let (rest, more) = w.machine.list_locks(Some(&rows[999].key), u32::MAX, w.clock_ms);
+    assert_eq!((rest.len(), more), (1, false));
+    let (rows, more) = w.machine.list_sessions(None, u32::MAX);
+    assert_eq!((rows.len(), more), (1_000, true));
+    assert_eq!(w.machine.list_sessions(Some(rows[999].session), u32::MAX).0.len(), 2);
+}
+
+#[test]
 fn no_bytes_do_nothing_and_bytes_that_are_no_command_stop_the_node() {
     let mut w = World::new();
     w.open(1);

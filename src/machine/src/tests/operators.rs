@@ -56,6 +56,28 @@ fn an_evicted_waiter_is_never_granted_and_the_next_one_is() {
 }
 
 #[test]
+fn evicted_readers_and_writers_in_a_queue_are_never_granted_and_those_behind_them_are() {
+    let mut w = World::new();
+    let [holder, reader, writer, second, third] = [1, 2, 3, 4, 5].map(|n| w.open(n));
+    let epoch = w.take(holder, 1, "k").epoch().0;
+    let waits =
+        [(reader, Mode::Shared), (writer, Mode::Exclusive), (second, Mode::Shared), (third, Mode::Exclusive)];
+    for (session, mode) in waits {
+        let reply = w.reply(&acquire_as(session, 1, "k", mode, true));
+        assert!(matches!(reply, Reply::Queued { .. }), "{reply:?}");
+    }
+    for evicted in [reader, writer] {
+        let effects = w.apply(&order(OperatorAct::Evict { session: evicted }));
+        assert_eq!(granted(&effects), [], "the key is held alone");
+        assert!(matches!(w.refusal(&acquire(evicted, 2, "k", true)), Refusal::SessionEnded { .. }));
+    }
+    assert_eq!(w.release(holder, 1), [(second, Ticket(1))], "one reader that lives, and no writer beside it");
+    assert_eq!(w.describe("k").epoch.0, epoch + 1, "no epoch was spent on the evicted");
+    assert_eq!(w.release(second, 1), [(third, Ticket(1))]);
+    w.compare(&[name("k")]);
+}
+
+#[test]
 fn a_report_about_a_session_that_ended_otherwise_tells_how() {
     let mut w = World::new();
     let a = w.open(1);

@@ -2,19 +2,20 @@
 //!
 //! ```text
 //! sim --seed N [--profile P] [--raft] [--mutant Bx] [--trace]
-//! sim --seeds A..B [--profile P] [--raft] [--mutant Bx] [--threads T]
+//! sim --seeds A..B [--profile P] [--raft] [--mutant Bx] [--threads T] [--outcomes]
 //! ```
 //! Exit code: 0 no rule broken, 64 usage, 127 something panicked, 128 no progress, 129 a wrong result.
 
 use std::process::ExitCode;
 
 use palisade_sim::options::Profile;
+use palisade_sim::report::Report;
 use palisade_sim::runner::{Job, Scope, run, run_all};
 use palisade_sim::trace::Story;
 use palisade_types::Mutant;
 
-const USAGE: &str = "usage: sim (--seed N | --seeds A..B) [--profile swarm|slow-disk|elections|pauses|replays|leases|watches] \
-                     [--raft] [--mutant B1] [--trace] [--threads N]";
+const USAGE: &str = "usage: sim (--seed N | --seeds A..B) [--profile swarm|slow-disk|elections|pauses|replays|leases|watches|rough] \
+                     [--raft] [--mutant B1] [--trace] [--threads N] [--outcomes]";
 
 struct Args {
     from: u64,
@@ -24,6 +25,8 @@ struct Args {
     mutant: Option<Mutant>,
     trace: bool,
     threads: usize,
+    /// Show how often each command and request got each answer.
+    outcomes: bool,
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Option<Args> {
@@ -35,6 +38,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Args> {
         mutant: None,
         trace: false,
         threads: 2,
+        outcomes: false,
     };
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -55,6 +59,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Args> {
             "--threads" => args.threads = words.next()?.parse().ok()?,
             "--raft" => args.scope = Scope::Raft,
             "--trace" => args.trace = true,
+            "--outcomes" => args.outcomes = true,
             _ => return None,
         }
     }
@@ -76,7 +81,15 @@ fn main() -> ExitCode {
         return tell(&[(job, outcome)]);
     }
     let jobs: Vec<Job> = (args.from..args.to).map(job).collect();
-    tell(&run_all(&jobs, args.threads))
+    let ended = run_all(&jobs, args.threads);
+    if args.outcomes {
+        let (outcomes, served) =
+            Report::counts(ended.iter().filter_map(|(_, outcome)| outcome.as_ref().ok()));
+        for ((what, answer), times) in outcomes.into_iter().chain(served) {
+            println!("{times:>9}  {what}: {answer}");
+        }
+    }
+    tell(&ended)
 }
 
 fn tell(ended: &[palisade_sim::runner::Ended]) -> ExitCode {

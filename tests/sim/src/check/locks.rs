@@ -1,4 +1,4 @@
-//! S1, S2 and S6 as clients see them: no two clients believe at once that they hold a key unless both
+//! S1, S2, S6 and S9 as clients see them: no two clients believe at once that they hold a key unless both
 //! share it, epochs rise with every grant and belong to one claim each, whoever tells of it and whenever.
 
 use std::collections::BTreeMap;
@@ -46,14 +46,22 @@ impl LocksCheck {
     /// A client learned that it holds a key, while these others believe to hold it.
     ///
     /// # Errors
-    /// S1; S2 when who holds exclusively has a barrier below its epoch.
-    pub fn on_holding(&self, client: usize, fence: &Fence, mode: Mode, others: &[Believer]) -> Checked {
+    /// S1, and S9 when it `leads` an election; S2 when who holds exclusively has a barrier below its epoch.
+    pub fn on_holding(
+        &self,
+        client: usize,
+        fence: &Fence,
+        mode: Mode,
+        leads: bool,
+        others: &[Believer],
+    ) -> Checked {
+        let rule = if leads { "S9" } else { "S1" };
         demand(mode == Mode::Shared || fence.epoch() == fence.barrier(), "S2", || {
             format!("an exclusive grant has the fence {fence}")
         })?;
         match others.iter().find(|other| (mode, other.mode) != (Mode::Shared, Mode::Shared)) {
             None => Ok(()),
-            Some(other) => demand(false, "S1", || {
+            Some(other) => demand(false, rule, || {
                 format!("client {client} holds {fence} while client {} holds {}", other.client, other.fence)
             }),
         }
@@ -85,12 +93,14 @@ mod tests {
     #[test]
     fn two_believers_are_seen() {
         let c = LocksCheck::default();
-        assert_eq!(c.on_holding(1, &fence(2), Mode::Exclusive, &[]), Ok(()));
+        assert_eq!(c.on_holding(1, &fence(2), Mode::Exclusive, false, &[]), Ok(()));
         let other = |mode| [Believer { client: 0, fence: fence(1), mode }];
         let (alone, shared) = (Mode::Exclusive, Mode::Shared);
-        assert_eq!(c.on_holding(1, &fence(2), shared, &other(shared)), Ok(()));
+        assert_eq!(c.on_holding(1, &fence(2), shared, false, &other(shared)), Ok(()));
         for (mine, others) in [(alone, alone), (alone, shared), (shared, alone)] {
-            assert_eq!(c.on_holding(1, &fence(2), mine, &other(others)).unwrap_err().rule, "S1");
+            for (leads, rule) in [(false, "S1"), (true, "S9")] {
+                assert_eq!(c.on_holding(1, &fence(2), mine, leads, &other(others)).unwrap_err().rule, rule);
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! W8: an observer of an election is told who leads as it is in the committed log at the revision that is
+//! W9: an observer of an election is told who leads as it is in the committed log at the revision that is
 //! said, each change once, and no vacancy where one leader followed another in one step.
 
 use palisade_client_core::{Observed, Observer, WatchItem};
@@ -37,9 +37,9 @@ impl Observing {
     /// The watch tells something.
     ///
     /// # Errors
-    /// W8.
+    /// W9.
     pub fn on_item(&mut self, committed: &Committed, item: &WatchItem) -> Checked {
-        self.observer.take(item.clone()).map_err(|error| Violation::new("W8", error.to_string()))?;
+        self.observer.take(item.clone()).map_err(|error| Violation::new("W9", error.to_string()))?;
         while let Some(told) = self.observer.poll() {
             self.on_told(committed, told)?;
         }
@@ -59,7 +59,7 @@ impl Observing {
         {
             let between = (last.revision.next(), told.revision);
             let missed = committed.changes_of_election(&self.election, between).next();
-            demand(missed.is_none(), "W8", || {
+            demand(missed.is_none(), "W9", || {
                 format!("{missed:?} is not told, between {last:?} and {told:?}")
             })?;
         }
@@ -71,7 +71,7 @@ impl Observing {
     fn is_so(&self, committed: &Committed, told: &Observed, at: LogIndex) -> Checked {
         let wanted = committed.view_of(&self.election, at);
         let said = told.leader.as_ref().map(|leader| (told.epoch, leader.session, &leader.value));
-        demand(said == wanted.leader(&self.election), "W8", || {
+        demand(said == wanted.leader(&self.election), "W9", || {
             format!("an observer of {} is told {told:?}; at {at} it is {wanted:?}", self.election)
         })
     }

@@ -9,10 +9,13 @@
 //! - W5: a cursor claims no more than was told.
 //! - W6: no node breaks the protocol of watches.
 //! - W7: in the end everybody has been told everything.
+//! - W8: a stream begins anew only if it must, and says why: because it was asked to, because the present
+//!   state was not whole when the connection broke, or because more has happened since its cursor than a
+//!   node keeps.
 //!
-//! W8, of observers of elections, is in [`super::observers`].
+//! W9, of observers of elections, is in [`super::observers`].
 
-use palisade_client_core::WatchItem;
+use palisade_client_core::{Listing, WatchItem};
 use palisade_machine::Applied;
 use palisade_machine::model::Model;
 use palisade_types::{Block, Cursor, Event, Happened, Key, LogIndex, Selector, Writer};
@@ -32,13 +35,21 @@ pub struct Committed {
     /// In the order of the log.
     events: Vec<Event>,
     last: LogIndex,
+    /// So many events every node keeps at least.
+    kept: usize,
 }
 
 impl Committed {
-    /// Of an empty log.
-    pub fn new() -> Committed {
+    /// Of an empty log, on nodes with histories of so many events. They forget them a segment at a time.
+    pub fn new(history: usize) -> Committed {
         let model = Model::new(crate::node::limits(), SHARD);
-        Committed { model, view: View::default(), replayed: 0, events: Vec::new(), last: LogIndex(0) }
+        let (view, events) = (View::default(), Vec::new());
+        Committed { model, view, replayed: 0, events, last: LogIndex(0), kept: history / 2 }
+    }
+
+    /// Whether so much has happened since a revision that nodes may have forgotten some of it.
+    fn may_be_forgotten(&self, revision: LogIndex) -> bool {
+        self.events.len() - self.after(revision) >= self.kept
     }
 
     /// Takes in what was committed meanwhile. `blocks` is the whole committed log.
@@ -123,12 +134,6 @@ impl Committed {
         demand(*upto <= self.last, "W5", || {
             format!("all is said to be told up to {upto}, {} is committed", self.last)
         })
-    }
-}
-
-impl Default for Committed {
-    fn default() -> Committed {
-        Committed::new()
     }
 }
 
@@ -223,7 +228,15 @@ impl Stream {
 
     fn check(&mut self, committed: &Committed, item: &WatchItem) -> Checked {
         match item {
-            WatchItem::Listing(_) => {
+            WatchItem::Listing(why) => {
+                let fits = match why {
+                    Listing::Asked => self.known.is_none() && !self.listing,
+                    Listing::Interrupted => self.listing,
+                    Listing::Compacted | Listing::Lagged => {
+                        self.listing || self.known.is_none_or(|known| committed.may_be_forgotten(known))
+                    }
+                };
+                demand(fits, "W8", || format!("a watch begins anew ({why:?}) without need: {self:?}"))?;
                 self.anew += 1;
                 (self.listing, self.view) = (true, Some(View::default()));
                 Ok(())
@@ -322,5 +335,27 @@ impl Stream {
         demand(!self.listing && self.known.is_some() && missing.is_none(), "W7", || {
             format!("{missing:?} was never told, or nothing at all: {self:?}")
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_begins_anew_without_need_is_found() {
+        let committed = Committed::new(16);
+        let rule = |stream: &mut Stream, why| {
+            stream.on_item(&committed, &WatchItem::Listing(why)).map_err(|e| e.rule)
+        };
+        for why in [Listing::Asked, Listing::Interrupted, Listing::Compacted, Listing::Lagged] {
+            let mut known = Stream::new(Selector::Keys, Some(LogIndex(0)));
+            assert_eq!(rule(&mut known, why), Err("W8"), "{why:?}");
+        }
+        let mut new = Stream::new(Selector::Keys, None);
+        assert_eq!(rule(&mut new, Listing::Interrupted), Err("W8"));
+        assert_eq!(rule(&mut new, Listing::Asked), Ok(()));
+        assert_eq!(rule(&mut new, Listing::Interrupted), Ok(()), "the connection broke before it was whole");
+        assert_eq!(rule(&mut new, Listing::Asked), Err("W8"));
     }
 }

@@ -4,18 +4,24 @@
 //! must tell of something that happened; every read must show the naive machine's state at its
 //! revision (R11; that the revision is new enough is the business of `reads.rs`).
 
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use palisade_machine::model::Model;
 use palisade_machine::{Applied, Command, Effect};
+use palisade_types::limits::{TTL_MAX, TTL_MIN};
 use palisade_types::reply::Consistency;
 use palisade_types::{
-    Block, Cause, ClusterLimits, Epoch, Fence, Key, LogIndex, Mode, Name, OperatorAct, Outcome, Refusal,
-    Reply, SessionId, SessionToken, Ticket, Time,
+    Block, Cause, Class, ClusterLimits, Epoch, Fence, Key, LogIndex, Mode, Name, Outcome, Refusal, Reply,
+    SessionId, SessionToken, Ticket, Time,
 };
 use palisade_wire::{Push, Query, Request};
 
+use super::outcomes::{
+    Counts, LOG_FULL, kind_of_command, kind_of_reply, kind_of_request, kind_of_service,
+    kind_of_service_refusal,
+};
 use super::reads::mark_of;
 use super::sessions::SessionsCheck;
 use super::values::ValuesCheck;
@@ -60,7 +66,8 @@ pub struct Witness {
     claims: u64,
     claims_read: u64,
     over_quota: u64,
-    outcomes: BTreeMap<(&'static str, &'static str), u64>,
+    outcomes: Counts,
+    served: Counts,
 }
 
 impl Witness {
@@ -84,7 +91,8 @@ impl Witness {
             claims: 0,
             claims_read: 0,
             over_quota: 0,
-            outcomes: BTreeMap::new(),
+            outcomes: Counts::new(),
+            served: Counts::new(),
         }
     }
 
@@ -110,8 +118,18 @@ impl Witness {
     }
 
     /// How often each command got each kind of answer in the log.
-    pub fn outcomes(&self) -> &BTreeMap<(&'static str, &'static str), u64> {
+    pub fn outcomes(&self) -> &Counts {
         &self.outcomes
+    }
+
+    /// How often requests got each kind of answer that is not from the log.
+    pub fn served(&self) -> &Counts {
+        &self.served
+    }
+
+    /// Whether a request was refused because the log had reached its limit.
+    pub fn log_was_full(&self) -> bool {
+        self.served.keys().any(|(_, answer)| *answer == LOG_FULL)
     }
 
     /// How many answers were compared.
@@ -222,12 +240,20 @@ impl Witness {
         self.answers += 1;
         let of_the_state = |refusal: &Refusal| matches!(refusal, Refusal::QuotaExceeded { what, .. } if what == "the state in bytes");
         self.over_quota += u64::from(matches!(reply, Reply::Refused(refusal) if of_the_state(refusal)));
+        self.count_service(&asked.request, reply);
         match (&asked.request, reply) {
             (_, Reply::Refused(refusal)) if is_the_shards(refusal) => Ok(()),
-            (Request::Status, Reply::Status(_)) => Ok(()),
-            (Request::Watch { .. }, Reply::Watching { .. } | Reply::Refused(Refusal::Compacted { .. })) => {
+            (request, Reply::Refused(Refusal::BadRequest { .. })) if self.is_bad(request) => Ok(()),
+            (Request::Status, Reply::Status(_)) | (Request::Unwatch { .. }, Reply::Unwatched { .. }) => {
                 Ok(())
             }
+            (
+                Request::Watch { .. },
+                Reply::Watching { .. }
+                | Reply::Refused(
+                    Refusal::Compacted { .. } | Refusal::ClusterReset | Refusal::BadRequest { .. },
+                ),
+            ) => Ok(()),
             (Request::Attach { session, token }, reply) => self.attached(*session, *token, reply),
             (Request::Renew { sessions }, Reply::Renewed { refused }) => {
                 refused.iter().try_for_each(|refusal| match refusal {
@@ -261,6 +287,53 @@ impl Witness {
                 Err(Violation::new("S8", format!("{asked:?} got {reply:?}")))
             }
             _ => self.said_since(asked, reply),
+        }
+    }
+
+    /// Counts an answer that is not from the log.
+    fn count_service(&mut self, request: &Request, reply: &Reply) {
+        let of_apply = match reply {
+            Reply::Refused(Refusal::BadRequest { .. }) => {
+                !self.is_bad(request) && subject_of_request(request).is_some()
+            }
+            Reply::Refused(refusal) => !is_the_shards(refusal) && subject_of_request(request).is_some(),
+            _ => subject_of_request(request).is_some(),
+        };
+        if of_apply {
+            return;
+        }
+        let kind = kind_of_request(request);
+        *self.served.entry((kind, kind_of_service(reply))).or_default() += 1;
+        if let Reply::Renewed { refused } = reply {
+            for refusal in refused {
+                *self.served.entry((kind, kind_of_service_refusal(refusal))).or_default() += 1;
+            }
+        }
+    }
+
+    /// Whether a request breaks a rule that the shard looks after by itself.
+    fn is_bad(&self, request: &Request) -> bool {
+        let elsewhere = |session: &SessionId| session.shard != SHARD;
+        let ttl = |ttl_ms: u32| Duration::from_millis(u64::from(ttl_ms));
+        match request {
+            Request::OpenSession { ttl_ms, .. } => {
+                *ttl_ms > 0 && !(TTL_MIN..=TTL_MAX).contains(&ttl(*ttl_ms))
+            }
+            Request::Attach { session, token } => self.opened.get(session).is_some_and(|own| own != token),
+            Request::Acquire { session, class, resource, .. } => {
+                elsewhere(session) || (*class == Class::Fenced && resource.is_none())
+            }
+            Request::Read { query, .. } => query.rows() == Some(0),
+            Request::Operate { act, .. } => act.ends().as_ref().is_some_and(elsewhere),
+            Request::CloseSession { session }
+            | Request::Release { session, .. }
+            | Request::Cancel { session, .. }
+            | Request::Downgrade { session, .. }
+            | Request::Campaign { session, .. }
+            | Request::Proclaim { session, .. }
+            | Request::Put { session, .. }
+            | Request::Delete { session, .. } => elsewhere(session),
+            _ => false,
         }
     }
 
@@ -310,7 +383,9 @@ impl Witness {
 
     fn is_ended(&self, session: SessionId, cause: Cause) -> Checked {
         let known = self.ended.get(&session);
-        demand(known.is_some_and(|k| *k == cause || cause == Cause::Forgotten), "S8", || {
+        // Of what never was nobody can tell it from what was forgotten.
+        let forgotten = cause == Cause::Forgotten && (known.is_some() || !self.opened.contains_key(&session));
+        demand(forgotten || known == Some(&cause), "S8", || {
             format!("session {session} is said to have ended ({cause}), the log says {known:?}")
         })
     }
@@ -377,8 +452,25 @@ impl Witness {
                 _ => continue,
             };
             demand(holds, "R11", || format!("{request:?} at {index} got {reply:?}"))?;
+            demand(one_leads(reply), "S9", || format!("several lead: {reply:?}"))?;
         }
         Ok(())
+    }
+}
+
+/// Whether nobody leads an election beside another, and each leads it alone.
+fn one_leads(reply: &Reply) -> bool {
+    let alone = |class: Class, holding: u32, mode: Option<Mode>| {
+        class != Class::Election || (holding <= 1 && mode != Some(Mode::Shared))
+    };
+    match reply {
+        Reply::Described { description: d, .. } => {
+            d.class.is_none_or(|class| alone(class, d.holding, d.holders.first().map(|h| h.mode)))
+        }
+        Reply::Locks { rows, .. } => {
+            rows.iter().all(|row| alone(row.class, row.holding, row.holder.as_ref().map(|h| h.mode)))
+        }
+        _ => true,
     }
 }
 
@@ -444,78 +536,6 @@ fn subject_of_command(command: Command) -> Option<Subject> {
         Command::Operator { act, .. } => Some(Subject::Act(act.to_string())),
         Command::ClaimResource { resource, key } => Some(Subject::Resource(resource, key)),
         Command::Sweep { .. } => None,
-    }
-}
-
-fn kind_of_command(command: &Command) -> &'static str {
-    match command {
-        Command::OpenSession { .. } => "open",
-        Command::EndSession { cause: Cause::Closed, .. } => "close",
-        Command::EndSession { .. } => "expire",
-        Command::Sweep { .. } => "sweep",
-        Command::Acquire { mode: Mode::Exclusive, .. } => "acquire",
-        Command::Acquire { mode: Mode::Shared, .. } => "acquire shared",
-        Command::Release { .. } => "release",
-        Command::Cancel { timeout: true, .. } => "time out",
-        Command::Cancel { .. } => "cancel",
-        Command::Downgrade { .. } => "downgrade",
-        Command::Campaign { .. } => "campaign",
-        Command::Proclaim { .. } => "proclaim",
-        Command::Put { .. } => "put",
-        Command::Delete { .. } => "delete",
-        Command::ClaimResource { .. } => "claim resource",
-        Command::Operator { act, .. } => match act {
-            OperatorAct::ReportDead { .. } => "report dead",
-            OperatorAct::Evict { .. } => "evict",
-            OperatorAct::ForceRelease { .. } => "force release",
-            OperatorAct::Retire { .. } => "retire",
-        },
-    }
-}
-
-fn kind_of_reply(reply: &Reply) -> &'static str {
-    match reply {
-        Reply::Opened { .. } => "opened",
-        Reply::SessionClosed { .. } => "closed",
-        Reply::Granted { .. } => "granted",
-        Reply::Queued { .. } => "queued",
-        Reply::Denied { .. } => "denied",
-        Reply::Finished { outcome, .. } => match outcome {
-            Outcome::Unknown => "long finished",
-            Outcome::Released => "released",
-            Outcome::Cancelled => "cancelled",
-            Outcome::TimedOut => "timed out",
-            Outcome::Denied => "was denied",
-            Outcome::Refused => "was refused",
-            Outcome::Forced => "was forced",
-            Outcome::Downgraded => "was downgraded",
-            Outcome::Done => "done",
-        },
-        Reply::OperatorDone { .. } => "acted",
-        Reply::PutDone { .. } => "put",
-        Reply::Deleted { .. } => "deleted",
-        Reply::ResourceClaimed { other: None, .. } => "claimed",
-        Reply::ResourceClaimed { .. } => "claimed beside another",
-        Reply::Refused(refusal) => match refusal {
-            Refusal::SessionEnded { .. } => "session ended",
-            Refusal::SessionFull { .. } => "session full",
-            Refusal::QuotaExceeded { .. } => "quota",
-            Refusal::ClassMismatch { .. } => "class",
-            Refusal::TicketMismatch { .. } => "mismatch",
-            Refusal::TicketFinished { .. } => "ticket finished",
-            Refusal::NotHeld { .. } => "not held",
-            Refusal::NotAtEpoch { .. } => "not at epoch",
-            Refusal::OwnedByOther { .. } => "owned by other",
-            Refusal::InUse => "in use",
-            Refusal::BadRequest { .. } => "bad request",
-            Refusal::NotLeader { .. }
-            | Refusal::Interrupted { .. }
-            | Refusal::Busy { .. }
-            | Refusal::Compacted { .. }
-            | Refusal::ClusterReset
-            | Refusal::NotAttached { .. } => "not apply's",
-        },
-        _ => "not apply's",
     }
 }
 

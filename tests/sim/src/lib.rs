@@ -4,6 +4,7 @@
 pub mod check;
 pub mod client;
 pub mod clock;
+mod ears;
 pub mod faults;
 pub mod links;
 pub mod network;

@@ -107,7 +107,7 @@ impl Ears {
             let Some(view) = shard.machine().session(session) else { continue };
             let ttl = u64::from(view.ttl_ms);
             let span = Duration::from_millis(ttl + ttl.div_ceil(100)) + slack / 2;
-            let overdue = Duration::from_millis(u64::from(silent_ms) + 1).saturating_sub(span);
+            let overdue = Duration::from_millis(silent_ms + 1).saturating_sub(span);
             let deadline = decided - overdue;
             let in_time = unread.iter().find(|(of, arrived)| *of == session && *arrived < deadline);
             demand(in_time.is_none(), "S9", || {

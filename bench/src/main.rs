@@ -7,6 +7,7 @@
 mod choice;
 mod cluster;
 mod compare;
+mod crowd;
 mod echo;
 mod error;
 mod fleet;
@@ -34,6 +35,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use compare::CompareOptions;
+use crowd::{DeathsOptions, IdleOptions};
 use echo::EchoOptions;
 use error::BenchError;
 use history::RecordOptions;
@@ -58,6 +60,10 @@ enum Command {
     Record(RecordOptions),
     /// Watches a running cluster many times over and says what was told, and how far apart.
     Watch(WatchOptions),
+    /// Reports thousands of sessions dead at once, and says how others fare meanwhile.
+    Deaths(DeathsOptions),
+    /// Opens sessions that only renew, and says by how much the log grew meanwhile.
+    Idle(IdleOptions),
     /// Puts a server under load that does nothing but answer.
     Echo(EchoOptions),
 }
@@ -68,6 +74,8 @@ fn main() -> ExitCode {
         Command::Compare(options) => compare::run(&options),
         Command::Record(options) => history::run(&options),
         Command::Watch(options) => watch::run(&options).map(|text| println!("{text}")),
+        Command::Deaths(options) => crowd::deaths(&options).map(|text| println!("{text}")),
+        Command::Idle(options) => crowd::idle(&options).map(|text| println!("{text}")),
         Command::Echo(options) => echo(&options),
     };
     match done {

@@ -21,15 +21,7 @@ struct NodeCounters {
 impl NodeCounters {
     /// Out of the text format of Prometheus; a counter has a line a core.
     fn parse(text: &str) -> Option<NodeCounters> {
-        let sum = |name: &str| {
-            let mut values = text.lines().filter_map(|line| {
-                let rest = line.strip_prefix(name)?;
-                let (_, value) = rest.strip_prefix('{').and_then(|r| r.split_once('}')).unwrap_or(("", rest));
-                value.strip_prefix(' ')?.trim().parse::<u64>().ok()
-            });
-            let first = values.next()?;
-            Some(first + values.sum::<u64>())
-        };
+        let sum = |name: &str| sum(text, name);
         Some(NodeCounters {
             syncs: sum("palisade_device_syncs_total")?,
             synced_bytes: sum("palisade_synced_bytes_total")?,
@@ -47,6 +39,22 @@ impl NodeCounters {
             blocks_sealed: self.blocks_sealed.checked_sub(before.blocks_sealed)?,
         })
     }
+}
+
+/// A metric out of the text format of Prometheus, its cores together.
+fn sum(text: &str, name: &str) -> Option<u64> {
+    let mut values = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        let (_, value) = rest.strip_prefix('{').and_then(|r| r.split_once('}')).unwrap_or(("", rest));
+        value.strip_prefix(' ')?.trim().parse::<u64>().ok()
+    });
+    let first = values.next()?;
+    Some(first + values.sum::<u64>())
+}
+
+/// One metric of one node.
+pub(crate) fn gauge(endpoint: &str, name: &str) -> Option<u64> {
+    sum(&fetch_text(endpoint)?, name)
 }
 
 /// The counters of all nodes at a moment.
@@ -90,6 +98,10 @@ impl Counters {
 }
 
 fn fetch(endpoint: &str) -> Option<NodeCounters> {
+    NodeCounters::parse(&fetch_text(endpoint)?)
+}
+
+fn fetch_text(endpoint: &str) -> Option<String> {
     let (host, port) = endpoint.rsplit_once(':')?;
     let port = port.parse::<u16>().ok()?.checked_add(ADMIN_PORT_OFFSET)?;
     let address = (host, port).to_socket_addrs().ok()?.next()?;
@@ -99,7 +111,7 @@ fn fetch(endpoint: &str) -> Option<NodeCounters> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
-    head.starts_with("HTTP/1.1 200").then(|| NodeCounters::parse(body))?
+    head.starts_with("HTTP/1.1 200").then(|| body.to_owned())
 }
 
 #[cfg(test)]

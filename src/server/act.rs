@@ -45,6 +45,9 @@ impl Core {
                 push.encode(out);
             }
         }
+        if let Some(drain) = actions.drain.take() {
+            self.begin_mark(drain);
+        }
         // Nothing above adds actions; the allocations are kept.
         self.actions = actions;
     }
@@ -101,6 +104,8 @@ impl Core {
         self.metrics.sessions.set(status.sessions);
         self.metrics.keys.set(status.keys);
         let counts = shard.machine().counts();
+        self.metrics.ending_keys.set(counts.backlog);
+        self.metrics.expiry_lag_ms.set(shard.expiry_lag().as_millis() as u64);
         self.metrics.values.set(counts.values);
         self.metrics.value_bytes.set(counts.value_bytes);
         self.metrics.state_bytes.set(counts.state_bytes);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use glommio::timer::Timer;
-use palisade_shard::{Actions, Input, Shard, ShardConfig};
+use palisade_shard::{Actions, CoreId, DrainId, Input, Shard, ShardConfig};
 use palisade_types::reply::NodeStatus;
 use palisade_types::{ConnId, LogIndex, NodeId, Term, Time};
 use palisade_wal::{DiskFault, OpId, Recovered};
@@ -18,6 +18,7 @@ use palisade_wal::{DiskFault, OpId, Recovered};
 use super::conn::Role;
 use super::disk::{Disk, Wanted};
 use super::inbox::{Event, Inbox, Outside, Owner, Report};
+use super::mark::Mark;
 use super::members::Members;
 use super::metrics::Metrics;
 use super::peers::Peers;
@@ -47,6 +48,9 @@ const VISIT_NOW: Duration = Duration::from_micros(100);
 const A_MOMENT: Duration = Duration::from_micros(5);
 /// Looks after a pause, at most: others wait too.
 const DRAIN_LOOKS_MAX: usize = 1_000;
+
+/// The one core that has sockets of clients.
+const CORE: CoreId = CoreId(0);
 
 /// What a core is built from, on its own thread.
 pub(crate) struct CoreParts {
@@ -94,6 +98,8 @@ pub(crate) struct Core {
     ready: Vec<Ready>,
     /// There may be more ready than `ready` tells.
     more: bool,
+    /// The shard waits for this mark of the sockets.
+    mark: Option<Mark>,
     heartbeat: Arc<Heartbeat>,
     /// When the executor's rings were last turned.
     visited: Time,
@@ -131,6 +137,7 @@ impl Core {
             inbox,
             ready: Vec::new(),
             more: false,
+            mark: None,
             heartbeat: parts.heartbeat,
             visited: Time::ZERO,
             stopping: None,
@@ -217,7 +224,8 @@ impl Core {
                 self.visited = clock::now();
             }
             let deadline = self.next_deadline();
-            let told = self.sockets.has_resumable() || self.sockets.has_congestion();
+            let marking = self.mark.as_ref().is_some_and(Mark::wants_look);
+            let told = self.sockets.has_resumable() || self.sockets.has_congestion() || marking;
             let at_once = told || !self.inbox.is_empty();
             let limit =
                 if at_once { Duration::ZERO } else { deadline.min(self.next_visit()).since(clock::now()) };
@@ -243,7 +251,8 @@ impl Core {
     fn next_deadline(&self) -> Time {
         let shard = self.shard.as_ref().map_or(Time::FAR, Shard::next_deadline);
         let stop = self.stopping.map_or(Time::FAR, |since| since + STOP_PATIENCE);
-        shard.min(self.peers.next_deadline()).min(self.sockets.next_deadline()).min(stop)
+        let mark = self.mark.as_ref().map_or(Time::FAR, Mark::next_deadline);
+        shard.min(self.peers.next_deadline()).min(self.sockets.next_deadline()).min(stop).min(mark)
     }
 
     fn take_inbox(&mut self, now: Time) {
@@ -310,6 +319,7 @@ impl Core {
         for look in 1..=looks {
             let found = self.ready.len();
             let more = self.work_sockets(now);
+            self.advance_mark(now, !more);
             // What the sleep found may be older than the pause.
             let again = if paused { more || look == 1 } else { (1..FEW_READY).contains(&found) };
             if !again || look == looks {
@@ -321,6 +331,23 @@ impl Core {
         self.disk.reap();
         self.turned = clock::now();
         Ok(())
+    }
+
+    /// The shard wants a mark: it begins with the next look.
+    pub(super) fn begin_mark(&mut self, drain: DrainId) {
+        let held = self.sockets.unread_clients();
+        let (conns, per_look) = (self.sockets.len(), self.sockets.per_look());
+        self.mark = Some(Mark::begin(drain, clock::now(), held, conns, per_look));
+    }
+
+    fn advance_mark(&mut self, now: Time, complete: bool) {
+        let Some(mark) = &mut self.mark else { return };
+        let sockets = &self.sockets;
+        let Some(drain) = mark.looked(now, complete, |id| sockets.is_unread(id)) else { return };
+        self.mark = None;
+        if let Some(shard) = &mut self.shard {
+            shard.handle(now, Input::Drained { core: CORE, drain }, &mut self.actions);
+        }
     }
 
     /// Works the sockets that are ready, a bounded number. Returns whether there may be more to read.

@@ -110,6 +110,11 @@ metrics! {
     commit_index, "gauge", "palisade_commit_index";
     /// Applied up to here.
     applied_index, "gauge", "palisade_applied_index";
+    /// Milliseconds for which the silent session that is overdue for longest lives on past its deadline; at
+    /// the leader.
+    expiry_lag_ms, "gauge", "palisade_expiry_lag_milliseconds";
+    /// Keys of ended sessions that wait for their release.
+    ending_keys, "gauge", "palisade_ending_keys";
     /// Live sessions.
     sessions, "gauge", "palisade_sessions";
     /// Records of keys.

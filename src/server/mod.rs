@@ -17,6 +17,7 @@ mod frames;
 mod host;
 mod inbox;
 mod log;
+mod mark;
 mod members;
 mod metrics;
 mod peers;

@@ -3,7 +3,7 @@
 //! connection in one buffer. Connections live in a slab; a name that outlived its connection finds
 //! nothing. Nothing here understands frames beyond what bounds the memory of strangers.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -94,6 +94,8 @@ pub(crate) struct Sockets {
     dirty: Vec<ConnId>,
     /// Connections whose held-back frames may be taken now.
     resumable: Vec<ConnId>,
+    /// Clients that are not read at present: too much in flight, or they do not take their answers.
+    unread: BTreeSet<ConnId>,
     /// Accepted and not introduced, oldest first.
     new: VecDeque<(Time, ConnId)>,
     /// Closed since the last look, with what they were.
@@ -122,6 +124,7 @@ impl Sockets {
             buffer: Vec::new(),
             dirty: Vec::new(),
             resumable: Vec::new(),
+            unread: BTreeSet::new(),
             new: VecDeque::new(),
             closed: Vec::new(),
             congestion: Vec::new(),
@@ -280,6 +283,7 @@ impl Sockets {
             if matches!(conn.role, Role::New | Role::Client | Role::PeerIn(_)) {
                 self.accepted -= 1;
             }
+            self.unread.remove(&id);
             // Closing the descriptor takes it out of the set: it was never duplicated.
             self.closed.push((id, conn.role));
         }
@@ -381,6 +385,21 @@ impl Sockets {
     /// Whether another request of a client may be taken now.
     pub(crate) fn has_room(&self, id: ConnId) -> bool {
         self.get(id).is_some_and(|c| !c.closing && c.load() < self.limits.in_flight)
+    }
+
+    /// Clients that are not read at present.
+    pub(crate) fn unread_clients(&self) -> Vec<ConnId> {
+        self.unread.iter().copied().collect()
+    }
+
+    /// Whether this is one of them.
+    pub(crate) fn is_unread(&self, id: ConnId) -> bool {
+        self.unread.contains(&id)
+    }
+
+    /// How many ready connections one look takes.
+    pub(crate) fn per_look(&self) -> usize {
+        self.events.len()
     }
 
     /// Whether there are connections whose held-back frames may be taken now.
@@ -508,6 +527,11 @@ impl Sockets {
     fn set_interest(&mut self, id: ConnId, interest: u32) {
         let Some(conn) = self.slots.get_mut(Self::slot(id)).and_then(Option::as_mut) else { return };
         conn.interest = interest;
+        if conn.role == Role::Client && interest & sys::READ == 0 && !conn.closing {
+            self.unread.insert(id);
+        } else if !self.unread.is_empty() {
+            self.unread.remove(&id);
+        }
         if let Err(error) = self.epoll.modify(&conn.stream, interest, id.0) {
             tracing::warn!(conn = %id, %error, "a connection cannot be watched");
             self.close(id);

@@ -322,3 +322,30 @@ fn any_node_answers_for_its_own_status_and_the_rest_waits_for_the_leader() {
     assert_eq!(w.greet(Some(leader)), leader);
     assert_eq!(w.request().1, asked(Consistency::Linearizable));
 }
+
+/// U17: a crowd whose leader died does not come back in step.
+#[test]
+fn clients_of_a_leader_that_died_spread_their_retries() {
+    let clients = 300;
+    let mut retries: Vec<Vec<Duration>> = vec![Vec::new(); 12];
+    for seed in 0..clients {
+        let mut w = World::new();
+        w.core = Core::new(CoreConfig::new((1..=3).map(endpoint).collect()), seed, w.now).unwrap();
+        w.core.call(w.now, list());
+        w.connect(1);
+        let died = w.now;
+        w.cut();
+        for nth in &mut retries {
+            w.greet(None);
+            nth.push(w.dials.last().unwrap().0.since(died));
+        }
+    }
+    for (nth, times) in retries.iter_mut().enumerate().skip(3) {
+        times.sort();
+        let in_step = |from: &Duration| {
+            times.iter().filter(|t| (*from..*from + Duration::from_millis(5)).contains(*t)).count()
+        };
+        let busiest = times.iter().map(in_step).max().unwrap();
+        assert!(busiest < clients as usize / 4, "retry {nth}: {busiest} of {clients} within 5 ms");
+    }
+}

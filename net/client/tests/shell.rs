@@ -103,6 +103,19 @@ async fn dropping_a_pending_acquire_withdraws_it() {
     server.sees(given_up).await;
 }
 
+/// U25: an application that asks nothing and looks at nothing keeps its session for many TTLs.
+#[tokio::test]
+async fn a_session_is_renewed_while_the_application_polls_nothing() {
+    let mut server = Server::start().await;
+    let session = server.client().session().ttl(Duration::from_millis(500)).open().await.unwrap();
+    let guard = session.advisory("k").acquire().await.unwrap();
+    for _ in 0..15 {
+        let renewed = server.sees(|r| matches!(r, Request::Renew { .. })).await;
+        assert_eq!(renewed, Request::Renew { sessions: vec![SESSION] });
+    }
+    assert!(guard.is_valid());
+}
+
 #[tokio::test]
 async fn a_guard_is_lost_with_the_cause_when_the_cluster_ends_the_session() {
     let server = Server::start().await;

@@ -8,6 +8,7 @@ use palisade_types::{Cause, ConnId, NodeId, Reply, RequestId, SessionId, Term};
 use palisade_wal::DiskOp;
 use palisade_wire::Push;
 
+use crate::drains::DrainId;
 use crate::stages::Passed;
 
 /// What is to be done, in any order but for `disk`, whose operations are started in order.
@@ -21,6 +22,10 @@ pub struct Actions {
     pub peers: Vec<(NodeId, Message)>,
     /// Operations for the disk.
     pub disk: Vec<DiskOp>,
+    /// Every core with sockets of clients is to hand in what is readable on them, and then
+    /// [`crate::Input::Drained`]: sessions are due. Only what is readable when it begins is asked for,
+    /// so that a client who never stops sending holds up nobody.
+    pub drain: Option<DrainId>,
     /// Stages that blocks went through, for measuring.
     pub passed: Vec<Passed>,
     /// Lines for the log.
@@ -36,6 +41,7 @@ impl Actions {
             && self.pushes.is_empty()
             && self.peers.is_empty()
             && self.disk.is_empty()
+            && self.drain.is_none()
             && self.notes.is_empty()
             && self.stop.is_none()
     }

@@ -8,7 +8,7 @@ use palisade_types::{Block, LogIndex, Mutant, Outcome, Reply, SessionId, Term, T
 use palisade_wire::Push;
 
 use crate::action::{Actions, Note, Stop};
-use crate::clocks::span;
+use crate::clocks::{bound, span};
 use crate::pending::Origin;
 use crate::shard::Shard;
 
@@ -144,7 +144,7 @@ impl Shard {
     /// Adds what only the leader knows to an answer of the state machine.
     fn complete(&self, reply: Reply) -> Reply {
         let Reply::Opened { session, ttl_ms, .. } = reply else { return reply };
-        let gone_within_ms = span(ttl_ms, self.config.expiry_slack).as_millis() as u64;
+        let gone_within_ms = bound(ttl_ms, self.config.expiry_slack).as_millis() as u64;
         let three_elections = self.config.raft.election_max.as_millis() as u64 * 3;
         Reply::Opened { session, ttl_ms, gone_within_ms, short_ttl: u64::from(ttl_ms) < three_elections }
     }

@@ -18,14 +18,15 @@ struct Clock {
     deadline: Time,
     /// When the last renewal that was acknowledged arrived, on session time.
     heard: Time,
-    /// What a renewal adds: TTL, 1 % for clock rates, slack.
+    /// What a renewal adds: see [`span`].
     span: Duration,
     /// Renewals that have arrived and are not answered: they hold expiry back.
     unanswered: u32,
     /// The end of this session is appended; it is renewed no more.
     ending: bool,
-    /// It was due and awaits the confirmation of the leadership.
-    suspected: bool,
+    /// It was due at this time and awaits marks and the confirmation of the leadership, or its end is
+    /// on its way: its place in `overdue`.
+    suspected: Option<Time>,
 }
 
 /// All clocks of a shard.
@@ -34,12 +35,21 @@ pub(crate) struct Clocks {
     clocks: BTreeMap<SessionId, Clock>,
     /// When to look at a session next; never later than its deadline.
     due: BTreeSet<(Time, SessionId)>,
+    /// Those that were due and live still, by the time at which they were.
+    overdue: BTreeSet<(Time, SessionId)>,
     credited: Duration,
 }
 
-/// The time after which a silent session is ended: TTL, 1 % for clock rates, slack.
-pub(crate) fn span(ttl_ms: u32, slack: Duration) -> Duration {
+/// The time within which a silent session is gone, as its client is told: TTL, 1 % for clock rates,
+/// slack.
+pub(crate) fn bound(ttl_ms: u32, slack: Duration) -> Duration {
     Duration::from_millis(u64::from(ttl_ms) + u64::from(ttl_ms).div_ceil(100)) + slack
+}
+
+/// The time after which a silent session is due: half the slack is left for reading what has arrived,
+/// for the confirmation and for the log, so that it is gone within its [`bound`].
+pub(crate) fn span(ttl_ms: u32, slack: Duration) -> Duration {
+    bound(ttl_ms, slack / 2)
 }
 
 impl Clocks {
@@ -51,13 +61,14 @@ impl Clocks {
     pub(crate) fn clear(&mut self) {
         self.clocks.clear();
         self.due.clear();
+        self.overdue.clear();
     }
 
     /// Starts a clock with its full span, unless it runs already.
     pub(crate) fn start(&mut self, now: Time, session: SessionId, span: Duration) {
         let heard = self.session_time(now);
         let deadline = heard + span;
-        let clock = Clock { deadline, heard, span, unanswered: 0, ending: false, suspected: false };
+        let clock = Clock { deadline, heard, span, unanswered: 0, ending: false, suspected: None };
         if let Entry::Vacant(place) = self.clocks.entry(session) {
             place.insert(clock);
             self.due.insert((deadline, session));
@@ -67,7 +78,10 @@ impl Clocks {
     /// The session ended.
     pub(crate) fn remove(&mut self, session: SessionId) {
         // Its place in `due` is dropped when it comes up.
-        self.clocks.remove(&session);
+        let known = self.clocks.remove(&session);
+        if let Some(at) = known.and_then(|c| c.suspected) {
+            self.overdue.remove(&(at, session));
+        }
     }
 
     /// Moves every deadline by a stall of this node: silence it could not have heard is no silence.
@@ -97,7 +111,9 @@ impl Clocks {
         }
         c.heard = c.heard.max(heard);
         c.deadline = c.deadline.max(heard + c.span);
-        c.suspected = false;
+        if let Some(at) = c.suspected.take() {
+            self.overdue.remove(&(at, session));
+        }
         true
     }
 
@@ -127,7 +143,8 @@ impl Clocks {
             if c.deadline > now {
                 self.due.insert((c.deadline, session));
             } else if !c.ending {
-                c.suspected = true;
+                c.suspected = Some(c.deadline);
+                self.overdue.insert((c.deadline, session));
                 due.push(session);
             }
         }
@@ -145,7 +162,9 @@ impl Clocks {
         if c.deadline <= now && c.unanswered == 0 {
             return Some(now.since(c.heard));
         }
-        c.suspected = false;
+        if let Some(at) = c.suspected.take() {
+            self.overdue.remove(&(at, session));
+        }
         self.due.insert((c.deadline.max(now), session));
         None
     }
@@ -153,6 +172,11 @@ impl Clocks {
     /// When the next session may be due, on this node's clock.
     pub(crate) fn next(&self) -> Time {
         self.due.first().map_or(Time::FAR, |(at, _)| *at + self.credited)
+    }
+
+    /// For how long the session that is overdue for longest has been so.
+    pub(crate) fn lag(&self, now: Time) -> Duration {
+        self.overdue.first().map_or(Duration::ZERO, |(at, _)| self.session_time(now).since(*at))
     }
 
     /// How many clocks run.
@@ -205,6 +229,22 @@ mod tests {
         c.mark_ending(S);
         assert!(!c.renew(S, at(10)));
         assert!(!c.renewal_arrived(S));
+    }
+
+    #[test]
+    fn the_lag_is_that_of_the_session_overdue_for_longest_and_returns_to_zero() {
+        let mut c = running();
+        let other = SessionId { opened: LogIndex(8), ..S };
+        c.start(at(200), other, Duration::from_millis(1000));
+        assert_eq!(c.lag(at(999)), Duration::ZERO);
+        assert_eq!(c.take_due(at(1500), 10), [S, other]);
+        assert_eq!(c.lag(at(1500)), Duration::from_millis(500));
+        c.mark_ending(S);
+        assert_eq!(c.lag(at(1600)), Duration::from_millis(600), "until its end is applied");
+        c.remove(S);
+        assert_eq!(c.lag(at(1600)), Duration::from_millis(400));
+        assert!(c.renewal_arrived(other) && c.renew(other, at(1600)));
+        assert_eq!(c.lag(at(1700)), Duration::ZERO);
     }
 
     #[test]

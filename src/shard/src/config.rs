@@ -25,8 +25,12 @@ pub struct ShardConfig {
     pub boot: u64,
     /// Beyond so many bytes of log, new sessions and acquires are refused with `QuotaExceeded`.
     pub log_bytes_max: u64,
-    /// Added to a session's TTL before it expires (DESIGN section 2). Default 1 s.
+    /// Within the TTL, 1 % and this a silent session is gone (DESIGN section 2). It falls due after half
+    /// of it; the other half is for reading what has arrived, for the confirmation and for the log.
+    /// Default 1 s.
     pub expiry_slack: Duration,
+    /// Cores that own sockets of clients of this shard; each answers [`crate::Actions::drain`].
+    pub client_cores: u16,
     /// Releases of ended sessions, in keys a second. Default 20,000.
     pub releases_per_second: u64,
     /// Reads that ask for it may be answered by lease; what that takes of the consensus is in
@@ -71,6 +75,7 @@ impl ShardConfig {
             boot: 0,
             log_bytes_max: 8 << 30,
             expiry_slack: Duration::from_secs(1),
+            client_cores: 1,
             releases_per_second: 20_000,
             lease_reads: false,
             in_hand_max: 50_000,

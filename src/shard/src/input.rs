@@ -5,6 +5,8 @@ use palisade_types::{ConnId, NodeId, RequestId};
 use palisade_wal::{DiskFault, OpId};
 use palisade_wire::Request;
 
+use crate::drains::{CoreId, DrainId};
+
 /// An input. Nothing else reaches a shard.
 #[derive(Debug)]
 pub enum Input {
@@ -39,6 +41,14 @@ pub enum Input {
         from: NodeId,
         /// The message.
         message: Message,
+    },
+    /// A core has handed in everything of its clients that was readable when the mark
+    /// [`crate::Actions::drain`] asks for began.
+    Drained {
+        /// Which core.
+        core: CoreId,
+        /// Which mark.
+        drain: DrainId,
     },
     /// The disk is done with an operation.
     Disk {

@@ -25,6 +25,7 @@ mod budget;
 mod clock;
 mod clocks;
 mod config;
+mod drains;
 pub mod formation;
 mod input;
 mod leases;
@@ -46,6 +47,7 @@ mod watch;
 
 pub use action::{Actions, Note, Stop};
 pub use config::ShardConfig;
+pub use drains::{CoreId, DrainId};
 pub use formation::{Formation, Stranger, Verdict};
 pub use input::Input;
 pub use shard::{Counters, Shard};

@@ -7,12 +7,12 @@ use core::time::Duration;
 
 use palisade_machine::Command;
 use palisade_raft::Role;
-use palisade_types::block::BODY_BYTES_MAX;
+use palisade_types::block::{BODY_BYTES_MAX, COMMANDS_MAX};
 use palisade_types::limits::{RELEASES_PER_ENTRY, TTL_DEFAULT, TTL_MAX, TTL_MIN};
 use palisade_types::reply::NodeStatus;
 use palisade_types::time::millis;
 use palisade_types::{
-    Cause, Class, ConnId, Name, OperatorAct, Refusal, Reply, RequestId, SessionId, Ticket, Time,
+    Cause, Class, ConnId, Mutant, Name, OperatorAct, Refusal, Reply, RequestId, SessionId, Ticket, Time,
 };
 use palisade_wire::{Request, Wait};
 
@@ -28,6 +28,10 @@ pub(crate) const RETRY_AFTER_MS: u32 = 20;
 /// What values leave free of the open block, in bytes: nobody who releases or ends something waits for
 /// them.
 const VALUES_LEAVE: usize = BODY_BYTES_MAX / 2;
+
+/// What commands that grow the state leave free of it, in bytes and in commands: room for those who
+/// release or end something, and for the leader's own expiries and sweeps.
+const GROWTH_LEAVES: (usize, u32) = (BODY_BYTES_MAX / 8, COMMANDS_MAX as u32 / 8);
 
 /// How a command competes for room when the server is at its limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -220,9 +224,12 @@ impl Shard {
         };
         let bytes = match room {
             Room::Carries => Command::BYTES_MAX + VALUES_LEAVE,
-            Room::Grows | Room::Frees => Command::PLAIN_BYTES_MAX,
+            Room::Grows => Command::PLAIN_BYTES_MAX + GROWTH_LEAVES.0,
+            Room::Frees => Command::PLAIN_BYTES_MAX,
         };
-        if in_hand >= most || !self.open.fits(bytes) {
+        let leaves = if room == Room::Frees { 0 } else { GROWTH_LEAVES.1 };
+        let is_full = self.open.count() + leaves >= COMMANDS_MAX as u32 || !self.open.fits(bytes);
+        if in_hand >= most || is_full {
             return Err(Refusal::Busy { retry_after_ms: RETRY_AFTER_MS });
         }
         if room != Room::Frees && self.wal.log_bytes() >= self.config.log_bytes_max {
@@ -278,13 +285,11 @@ impl Shard {
     }
 
     /// What the leader proposes by itself, when it is due: expiries, ends of waits, sweeps.
-    pub(crate) fn act_on_due(&mut self, now: Time) {
+    pub(crate) fn act_on_due(&mut self, now: Time, out: &mut Actions) {
         if !self.serving {
             return;
         }
-        for session in self.clocks.take_due(now, self.config.in_hand_max) {
-            self.rounds.join(Item::Expire(session));
-        }
+        self.suspect_due(now, out);
         while self.has_room() {
             let Some(&(session, ticket)) = self.waits.take_due(now, 1).first() else { break };
             self.propose_wait_over(session, ticket);
@@ -295,6 +300,19 @@ impl Shard {
                 self.sweeping = true;
                 self.push(&Command::Sweep { releases }, Origin::Sweep);
             }
+        }
+    }
+
+    /// Whoever is due is suspected, and no more: what has arrived from it may not have been read.
+    fn suspect_due(&mut self, now: Time, out: &mut Actions) {
+        let due = self.clocks.take_due(now, self.config.in_hand_max);
+        if self.config.mutants.has(Mutant::D1) {
+            due.into_iter().for_each(|session| self.rounds.join(Item::Expire(session)));
+            return;
+        }
+        self.drains.suspect(due);
+        if let Some(drain) = self.drains.start() {
+            out.drain = Some(drain);
         }
     }
 

@@ -13,13 +13,14 @@ use crate::budget::Budget;
 use crate::clock::ClusterClock;
 use crate::clocks::Clocks;
 use crate::config::ShardConfig;
+use crate::drains::Drains;
 use crate::input::Input;
 use crate::leases::Leases;
 use crate::links::Links;
 use crate::pace::{Bounds, Pace};
 use crate::pending::{Origin, Pending};
 use crate::remote::Remote;
-use crate::rounds::Rounds;
+use crate::rounds::{Item, Rounds};
 use crate::stages::Stages;
 use crate::waits::Waits;
 use crate::watch::{WatchCounters, Watches};
@@ -53,6 +54,7 @@ pub struct Shard {
     pub(crate) remote: Remote,
     pub(crate) leases: Leases,
     pub(crate) clocks: Clocks,
+    pub(crate) drains: Drains,
     pub(crate) waits: Waits,
     pub(crate) links: Links,
     pub(crate) watches: Watches,
@@ -136,6 +138,7 @@ impl Shard {
             remote: Remote::default(),
             leases: Leases::default(),
             clocks: Clocks::default(),
+            drains: Drains::new(config.client_cores),
             waits: Waits::default(),
             links: Links::new(config.hash_seed),
             watches: Watches::new(config.watch, config.shard, config.hash_seed, config.mutants),
@@ -170,6 +173,11 @@ impl Shard {
             }
             Input::Congested { conn } => self.watches.congested(conn),
             Input::Cleared { conn } => self.watches.cleared(conn),
+            Input::Drained { core, drain } => {
+                for session in self.drains.drained(core, drain) {
+                    self.rounds.join(Item::Expire(session));
+                }
+            }
             Input::Peer { from, message } => self.raft.step(now, from, message),
             Input::Disk { id, result } => {
                 if let Err(fault) = self.wal.on_done(now, id, result) {
@@ -184,7 +192,7 @@ impl Shard {
     pub fn finish_turn(&mut self, now: Time, out: &mut Actions) {
         self.pass_time(now, out);
         self.raft.tick(now);
-        self.act_on_due(now);
+        self.act_on_due(now, out);
         self.give_up_reads(now, out);
         self.run_urgent(now, out);
         self.note_stages(now, out);
@@ -249,6 +257,12 @@ impl Shard {
     /// Counts of watches since the start.
     pub fn watch_counters(&self) -> WatchCounters {
         self.watches.counters()
+    }
+
+    /// How far this leader is behind with ending silent sessions: the age of the oldest deadline that has
+    /// passed while its session lives. Zero when all is in time, and at a node that does not lead.
+    pub fn expiry_lag(&self) -> Duration {
+        self.clocks.lag(self.seen)
     }
 
     /// The leader this node knows.

@@ -219,6 +219,7 @@ impl Shard {
         if !self.config.mutants.has(Mutant::B20) {
             self.clocks.clear();
         }
+        self.drains.clear();
         self.waits.clear();
         let conns: Vec<ConnId> = self.links.conns().collect();
         out.pushes.extend(conns.into_iter().map(|conn| (conn, Push::LeaderChanged { leader })));

@@ -1,5 +1,6 @@
 //! Bugs that can be switched on in the simulator, to show that the tests would find them. The
-//! numbers are those of the catalogue of Raft and lock-server bugs kept in `tests/SIMULATION.md`; the O
+//! numbers are those of the catalogue of Raft and lock-server bugs kept in `tests/SIMULATION.md`; the D
+//! is one of deadlines, the O
 //! are bugs of what operators do, the V bugs of ephemeral keys, the L and E those of locks and elections, the F
 //! those of reads, the W those of watches, the R those of the registry of resources.
 //! No configuration file, flag or message can reach this: a server always runs with none.
@@ -28,6 +29,8 @@ pub enum Mutant {
     B20 = 20,
     /// A lock is granted to a waiter whose session has ended.
     B22 = 22,
+    /// A session that is due is ended without a mark that all that has arrived was read.
+    D1 = 62,
     /// A forced release meets whoever holds the key, whatever the epoch.
     O1 = 33,
     /// A retired key starts again at the epoch it had.
@@ -68,7 +71,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 28] = [
+    pub const ALL: [Mutant; 29] = [
         Mutant::B1,
         Mutant::B3,
         Mutant::B4,
@@ -79,6 +82,7 @@ impl Mutant {
         Mutant::B14,
         Mutant::B20,
         Mutant::B22,
+        Mutant::D1,
         Mutant::O1,
         Mutant::O2,
         Mutant::L1,

@@ -29,11 +29,13 @@ pub enum Class {
     ClientCrash,
     /// A client stands still.
     ClientPause,
+    /// A node reads nothing of its clients.
+    Deaf,
 }
 
 impl Class {
     /// All classes.
-    pub const ALL: [Class; 9] = [
+    pub const ALL: [Class; 10] = [
         Class::Cut,
         Class::Crash,
         Class::KillAll,
@@ -43,6 +45,7 @@ impl Class {
         Class::SlowLink,
         Class::ClientCrash,
         Class::ClientPause,
+        Class::Deaf,
     ];
 }
 
@@ -73,6 +76,7 @@ impl Storm {
             Class::SlowLink => o.slow_links,
             Class::ClientCrash => o.client_crashes,
             Class::ClientPause => o.client_pauses,
+            Class::Deaf => o.deaf,
         }
     }
 

@@ -5,6 +5,7 @@ pub mod check;
 pub mod client;
 pub mod clock;
 mod drills;
+mod ears;
 pub mod faults;
 pub mod links;
 pub mod network;

@@ -14,10 +14,12 @@ use palisade_wal::{
     DiskOp, Identity, OpId, SimDisk, WalConfig, hard_state_file, initial_hard_state, read_hard_state,
     recover_shard,
 };
+use palisade_wire::Request;
 
 use crate::check::raft::{Entry, Log};
 use crate::check::{Checked, Violation, demand, durability};
 use crate::clock::Clock;
+use crate::ears::Ears;
 use crate::options::Options;
 use crate::world::{ClientInput, Event, NodeInput, Phase, STALE, World};
 
@@ -66,6 +68,8 @@ pub struct Node {
     pub(crate) life: u64,
     pub(crate) paused: bool,
     pub(crate) inbox: Vec<NodeInput>,
+    /// What of it lies unread.
+    pub(crate) ears: Ears,
     /// The true time of the next turn in the queue.
     wake: Time,
     turns_at: (Time, u32),
@@ -105,6 +109,7 @@ impl Node {
             life: 0,
             paused: false,
             inbox: Vec::new(),
+            ears: Ears::default(),
             wake: Time::FAR,
             turns_at: (Time::ZERO, 0),
             disk_slow: Duration::ZERO,
@@ -185,6 +190,7 @@ impl World {
         n.life += 1;
         n.paused = false;
         n.inbox.clear();
+        n.ears = Ears::default();
         n.wake = Time::FAR;
         n.clock = n.clock.rebooted(&mut self.rng);
         n.disk.fail_in(u32::MAX, EIO);
@@ -228,7 +234,9 @@ impl World {
             }
             return Ok(());
         }
-        self.nodes[node].inbox.push(input);
+        let n = &mut self.nodes[node];
+        let Some(input) = n.ears.keep(n.clock, self.now, input) else { return Ok(()) };
+        n.inbox.push(input);
         let turn = self.options.turn;
         if self.nodes[node].paused {
             return Ok(());
@@ -262,7 +270,7 @@ impl World {
     }
 
     /// One turn: all that has arrived, then what is due, then the actions.
-    fn run_turn(&mut self, node: usize) -> Checked {
+    pub(crate) fn run_turn(&mut self, node: usize) -> Checked {
         let inbox = std::mem::take(&mut self.nodes[node].inbox);
         let Some(mut shard) = self.nodes[node].shard.take() else { return Ok(()) };
         let local = self.nodes[node].clock.local(self.now);
@@ -274,11 +282,16 @@ impl World {
         for input in inbox {
             self.hand_over(node, local, &mut shard, input, &mut out)?;
         }
+        // All that was readable has been handed over.
+        if let Some(mark) = self.nodes[node].ears.mark() {
+            shard.handle(local, mark, &mut out);
+        }
         if self.options.leases {
             shard.serve_leases(local, local, &mut out);
         }
         shard.finish_turn(local, &mut out);
         shard.apply_turn(local, &mut out);
+        self.nodes[node].ears.note_decisions(local, &shard);
         self.nodes[node].shard = Some(shard);
         self.look(node, applied)?;
         self.perform(node, out)?;
@@ -330,6 +343,10 @@ impl World {
             NodeInput::Bytes { conn, bytes } => {
                 let leader = shard.leader();
                 for (id, request) in self.receive(conn, node, leader, &bytes)? {
+                    if let Request::Renew { sessions } = &request {
+                        let now = self.now;
+                        sessions.iter().for_each(|session| self.sessions.on_renewal(now, *session));
+                    }
                     shard.handle(local, Input::Request { conn, id, request }, out);
                 }
             }
@@ -348,13 +365,16 @@ impl World {
 
     /// Looks at a node after a turn: its log, its status, what it applied, its state.
     fn look(&mut self, node: usize, before: LogIndex) -> Checked {
-        let Some(shard) = &self.nodes[node].shard else { return Ok(()) };
-        let raft = shard.raft();
+        let Node { shard: Some(shard), ears, .. } = &mut self.nodes[node] else { return Ok(()) };
+        let (shard, raft) = (&*shard, shard.raft());
         let status = raft.status();
         let leads = (status.role == Role::Leader).then_some(status.term);
         let (keep, new) = changes(self.raft.accepted_log(node), raft);
         if keep.is_some() || !new.is_empty() {
             self.raft.on_accepted(node, leads, keep, &new)?;
+            if leads.is_some() {
+                ears.on_proposed(&new, shard, self.options.shard.expiry_slack)?;
+            }
         }
         self.raft.on_status(node, &status)?;
         let numbers = [
@@ -390,6 +410,11 @@ impl World {
 
     /// Does what a node wants done.
     fn perform(&mut self, node: usize, out: Actions) -> Checked {
+        for note in &out.notes {
+            if let Note::Stalled { ms } = note {
+                self.sessions.on_stall(Duration::from_millis(*ms));
+            }
+        }
         if self.trace.is_told() {
             for note in &out.notes {
                 let note = match note {
@@ -401,6 +426,10 @@ impl World {
         }
         if let Some(down) = self.nodes[node].die_in_turn.filter(|_| !out.is_empty()) {
             return self.die_in_turn(node, out, down);
+        }
+        if let Some(drain) = out.drain {
+            self.nodes[node].ears.ask(drain);
+            self.schedule_turn(node, self.now + TURN_MIN);
         }
         self.send_peers(node, &out.peers)?;
         self.answer(node, out.replies, out.pushes)?;
@@ -543,6 +572,7 @@ impl World {
         }
         n.pending_ops.clear();
         n.inbox.clear();
+        n.ears = Ears::default();
         n.paused = false;
         n.fail_next = false;
         n.failed = false;
@@ -553,31 +583,6 @@ impl World {
         self.raft.on_stop(node);
         self.break_links_of_node(node, life, power);
         Ok(())
-    }
-
-    /// The process stands still; its clock and its disk go on.
-    pub fn pause_node(&mut self, node: usize, length: Option<Duration>) {
-        let n = &mut self.nodes[node];
-        if n.shard.is_none() || n.paused {
-            return;
-        }
-        n.paused = true;
-        let life = n.life;
-        self.trace.line(|| format!("n{} is paused", node + 1));
-        if let Some(length) = length {
-            self.queue.push(self.now + length, Event::Resume { node, life });
-        }
-    }
-
-    /// It goes on, with everything that has arrived meanwhile.
-    pub(crate) fn resume_node(&mut self, node: usize, life: u64) -> Checked {
-        let n = &mut self.nodes[node];
-        if n.life != life || !n.paused {
-            return Ok(());
-        }
-        n.paused = false;
-        self.trace.line(|| format!("n{} goes on", node + 1));
-        self.run_turn(node)
     }
 }
 

@@ -140,11 +140,30 @@ pub struct FaultOptions {
     pub client_crashes: Option<Rate>,
     /// A client's process stands still while its clock runs.
     pub client_pauses: Option<Rate>,
+    /// One node's sockets are read by nobody while its shard goes on, as when another core owns them.
+    pub deaf: Option<Rate>,
     /// In a thousand: a fault on a node strikes the leader of the moment rather than any.
     pub leader_per_mille: u64,
 }
 
 impl FaultOptions {
+    /// Whether nothing strikes by itself.
+    pub fn is_none(&self) -> bool {
+        let rates = [
+            self.cuts,
+            self.crashes,
+            self.kill_all,
+            self.pauses,
+            self.slow_disk,
+            self.disk_errors,
+            self.slow_links,
+            self.client_crashes,
+            self.client_pauses,
+            self.deaf,
+        ];
+        rates.iter().all(Option::is_none)
+    }
+
     /// How many kinds of fault can strike, the network's own included.
     pub fn kinds(&self, network: &NetworkOptions, clocks_ppm: u64) -> usize {
         [
@@ -157,6 +176,7 @@ impl FaultOptions {
             self.slow_links.is_some(),
             self.client_crashes.is_some(),
             self.client_pauses.is_some(),
+            self.deaf.is_some(),
             network.loss_per_mille > 0 && !network.ordered,
             network.duplicate_per_mille > 0 && !network.ordered,
             clocks_ppm > 0,
@@ -326,6 +346,8 @@ impl Options {
         let mut apart = Rng::new(seed ^ 0x4ead_5eed);
         options.workload.readers = apart.between(1, 2) as usize;
         options.leases = apart.per_mille(500);
+        let deaf = on(&mut apart, |r| Rate::draw(r, (3_000, 15_000), 50, 4_000));
+        options.faults.deaf = options.faults.deaf.or(deaf);
         if profile == Profile::Leases {
             options.leases = true;
             options.workload.lease_readers = 3;
@@ -386,6 +408,7 @@ impl Options {
                 faults.pauses = Some(Rate::draw(rng, (2_000, 5_000), 500, 12_000));
                 faults.client_pauses = Some(Rate::draw(rng, (1_000, 4_000), 1_000, 15_000));
                 faults.client_crashes = Some(Rate::draw(rng, (4_000, 8_000), 50, 3_000));
+                faults.deaf = Some(Rate::draw(rng, (2_000, 5_000), 500, 6_000));
                 faults.leader_per_mille = 800;
                 self.workload.ttl_min = Duration::from_secs(1);
                 self.workload.ttl_max = Duration::from_secs(3);
@@ -494,6 +517,8 @@ fn draw_faults(rng: &mut Rng) -> FaultOptions {
         slow_answers: false,
         client_crashes: on(rng, |r| Rate::draw(r, (4_000, 20_000), 50, 5_000)),
         client_pauses: on(rng, |r| Rate::draw(r, (3_000, 15_000), 100, 12_000)),
+        // Drawn apart, see `Options::draw`.
+        deaf: None,
         leader_per_mille: rng.between(200, 800),
     }
 }

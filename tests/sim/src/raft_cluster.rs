@@ -502,7 +502,7 @@ impl RaftCluster {
                 self.network.set_slow(node, to, slow);
                 self.queue.push(end, Event::FastLink { from: node, to });
             }
-            Class::DiskError | Class::ClientCrash | Class::ClientPause => {}
+            Class::DiskError | Class::ClientCrash | Class::ClientPause | Class::Deaf => {}
         }
         Ok(())
     }

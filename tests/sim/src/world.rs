@@ -95,6 +95,11 @@ pub(crate) enum Event {
         node: usize,
         life: u64,
     },
+    /// A node reads its clients again.
+    Hear {
+        node: usize,
+        life: u64,
+    },
     ResumeClient {
         client: usize,
         life: u64,
@@ -220,7 +225,7 @@ impl World {
             reads: ReadsCheck::default(),
             watched: Committed::new(options.shard.watch_history),
             locks: LocksCheck::default(),
-            sessions: SessionsCheck::default(),
+            sessions: SessionsCheck::new(options.shard.expiry_slack),
             liveness: LivenessCheck::default(),
             outside: vec![false; n],
             cuts: Vec::new(),
@@ -268,7 +273,17 @@ impl World {
         };
         self.now = at;
         self.trace.at(at);
-        self.on_event(event)
+        self.on_event(event)?;
+        if self.sessions.is_due(at) { self.look_at_bounds() } else { Ok(()) }
+    }
+
+    /// S10 is judged while nothing goes wrong: in a storm a leader may serve that no quorum hears.
+    fn look_at_bounds(&mut self) -> Checked {
+        let calm = self.phase != Phase::Storm || self.options.faults.is_none();
+        let undisturbed = |node: &usize| calm && !self.nodes[*node].ears.is_deaf();
+        let serving = self.serving().filter(undisturbed).map(|node| (node, self.term()));
+        let grace = Duration::from_secs(1) + 4 * self.options.disk.spread;
+        self.sessions.look(self.now, serving, grace)
     }
 
     /// Lets everything happen up to a time.
@@ -327,6 +342,7 @@ impl World {
                 Ok(())
             }
             Event::Resume { node, life } => self.resume_node(node, life),
+            Event::Hear { node, life } => self.hear_node(node, life),
             Event::ResumeClient { client, life } => self.resume_client(client, life),
             Event::FastDisk { node } => {
                 self.nodes[node].disk_slow = Duration::ZERO;
@@ -382,6 +398,7 @@ impl World {
                 }
             }
             Class::Pause => self.pause_node(node, Some(length)),
+            Class::Deaf => self.deafen_node(node, Some(length)),
             Class::SlowDisk => {
                 self.nodes[node].disk_slow = Duration::from_millis(self.storm.rng().between(10, 1_500));
                 self.queue.push(end, Event::FastDisk { node });
@@ -480,6 +497,7 @@ impl World {
         self.nodes[node].fail_next = false;
         self.nodes[node].die_in_turn = None;
         let life = self.nodes[node].life;
+        self.hear_node(node, life)?;
         self.resume_node(node, life)?;
         self.start_node(node)
     }

@@ -14,7 +14,7 @@ fn profile(mutant: Mutant) -> Profile {
     match mutant {
         Mutant::B8 => Profile::SlowDisk,
         Mutant::B6 | Mutant::B14 => Profile::Elections,
-        Mutant::B20 => Profile::Pauses,
+        Mutant::B20 | Mutant::D1 => Profile::Pauses,
         Mutant::F2 | Mutant::F3 => Profile::Leases,
         Mutant::W1 | Mutant::W2 | Mutant::W3 | Mutant::W4 | Mutant::W5 => Profile::Watches,
         Mutant::B1
@@ -90,6 +90,11 @@ fn success_reported_for_another_s_entry_is_found() {
 #[test]
 fn deadlines_kept_from_an_earlier_term_are_found() {
     hunt(Mutant::B20);
+}
+
+#[test]
+fn an_expiry_beside_a_renewal_that_nobody_has_read_is_found() {
+    hunt(Mutant::D1);
 }
 
 #[test]

@@ -4,8 +4,12 @@
 
 use std::time::Duration;
 
+use palisade_sim::check::Violation;
 use palisade_sim::network::Shape;
+use palisade_sim::options::Options;
+use palisade_sim::trace::Story;
 use palisade_sim::world::World;
+use palisade_types::{Mutant, Mutants};
 use palisade_wire::Wait;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -151,4 +155,50 @@ fn a_lone_node_that_loses_power_keeps_what_it_acknowledged() {
         w.client_releases(0, claim).unwrap();
         w.crash_node(0, Some(Duration::from_millis(50))).unwrap();
     }
+}
+
+/// Plays until a renewal lies unread when its session's deadline passes. Says whether the session
+/// lives.
+fn outlives_its_deadline(mutants: Mutants) -> Result<bool, Violation> {
+    let mut options = Options::by_hand(8, 3, 1);
+    options.mutants = mutants;
+    options.shard.expiry_slack = SECOND;
+    let mut w = World::new(options, Story::Keep);
+    w.begin();
+    w.pass_until(10 * SECOND, |w| w.serving().is_some())?;
+    let handle = w.client_opens(0, 2 * SECOND)?;
+    let held = w.client_acquires(0, handle, "k", Wait::No)?;
+    w.pass_until(5 * SECOND, |w| w.fence(0, held).is_some())?;
+    let (leader, session) = (w.serving().unwrap(), w.session(0, handle).unwrap());
+    w.deafen_node(leader, None);
+    assert!(w.pass_until(SECOND, |w| w.lies_unread(leader, session))?, "the client renews");
+    w.pass(3 * SECOND)?;
+    let alive = w.lives(leader, session);
+    w.node_hears(leader)?;
+    w.pass(100 * Duration::from_millis(1))?;
+    Ok(alive && w.lives(leader, session))
+}
+
+#[test]
+fn a_renewal_in_the_buffer_of_a_socket_holds_expiry_back() {
+    assert_eq!(outlives_its_deadline(Mutants::NONE), Ok(true));
+    let broken = outlives_its_deadline(Mutants::only(Mutant::D1)).unwrap_err();
+    assert_eq!(broken.rule, "S11", "{broken}");
+}
+
+/// However late, a session whose client is dead ends once the sockets are read.
+#[test]
+fn sockets_that_are_read_again_let_the_dead_go() {
+    let mut w = serving(9, 3, 1);
+    let handle = w.client_opens(0, 2 * SECOND).unwrap();
+    assert!(w.pass_until(5 * SECOND, |w| w.session(0, handle).is_some()).unwrap());
+    let (leader, session) = (w.serving().unwrap(), w.session(0, handle).unwrap());
+    w.pause_client(0, None);
+    w.pass(Duration::from_millis(200)).unwrap();
+    w.deafen_node(leader, None);
+    w.pass(3 * SECOND).unwrap();
+    assert!(w.lives(leader, session), "a mark is owed");
+    w.node_hears(leader).unwrap();
+    w.pass(Duration::from_millis(100)).unwrap();
+    assert!(!w.lives(leader, session));
 }

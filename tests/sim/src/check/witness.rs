@@ -192,7 +192,8 @@ impl Witness {
                     self.forced.insert((session, ticket));
                     self.oust(session, ticket..=ticket);
                 }
-                Effect::SessionOpened { session, .. } => {
+                Effect::SessionOpened { session, ttl_ms } => {
+                    sessions.on_opened(now, session, ttl_ms);
                     if let Some(Subject::Token(token)) = &subject {
                         self.opened.insert(session, *token);
                     }

@@ -24,6 +24,9 @@ const SESSION_ENDED: u8 = 8;
 /// Where the key stands in an encoded event: behind the kind, the revision and the session.
 const KEY_AT: usize = 1 + 8 + 12;
 
+/// Room for what the kinds carry: two epochs and a few bytes. More is no error.
+const TAIL_BYTES: usize = 24;
+
 /// What happened to a key or a session; or, in the present state that a watch begins with, how it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Happened {
@@ -140,7 +143,7 @@ pub struct Event {
 impl Event {
     /// Appends the event: kind, revision, session, key, owner, then what the kind carries.
     pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u8(match self.what {
+        let kind = match self.what {
             Happened::Held { .. } => HELD,
             Happened::Free { .. } => FREE,
             Happened::Granted { .. } => GRANTED,
@@ -149,11 +152,18 @@ impl Event {
             Happened::SessionLives { .. } => SESSION_LIVES,
             Happened::SessionOpened { .. } => SESSION_OPENED,
             Happened::SessionEnded { .. } => SESSION_ENDED,
-        });
-        w.u64(self.revision.0);
-        w.session(self.session);
-        w.opt_name(self.key.as_deref());
-        w.opt_name(self.owner.as_deref());
+        };
+        let (key, owner) = (self.key.as_deref().unwrap_or(""), self.owner.as_deref().unwrap_or(""));
+        // Every grant and release is encoded, whether or not anybody watches: the fixed part leaves in one
+        // write, and room is looked for once.
+        w.0.reserve(KEY_AT + 2 + key.len() + 2 + owner.len() + TAIL_BYTES);
+        let mut head = [kind; KEY_AT];
+        head[1..9].copy_from_slice(&self.revision.0.to_le_bytes());
+        head[9..13].copy_from_slice(&self.session.shard.0.to_le_bytes());
+        head[13..].copy_from_slice(&self.session.opened.0.to_le_bytes());
+        w.0.extend_from_slice(&head);
+        w.name(key);
+        w.name(owner);
         match self.what {
             Happened::Held { epoch, barrier, ending } => {
                 w.u64(epoch.0);

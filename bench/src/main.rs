@@ -4,6 +4,7 @@
 //! answers it with the next requests, and writes those in one call, so that it costs little of the
 //! machine it shares with the servers.
 
+mod changes;
 mod choice;
 mod cluster;
 mod compare;

@@ -35,14 +35,19 @@ impl Clock {
 
 /// Evenly spaced times.
 #[derive(Clone, Copy, Debug)]
-struct Schedule {
+pub(crate) struct Schedule {
     start: u64,
     per_second: u64,
 }
 
 impl Schedule {
+    /// So many a second, from `start` on.
+    pub(crate) fn new(start: u64, per_second: u64) -> Schedule {
+        Schedule { start, per_second }
+    }
+
     /// When the nth arrival, from 0, is meant to be.
-    fn at(&self, n: u64) -> u64 {
+    pub(crate) fn at(&self, n: u64) -> u64 {
         self.start + (u128::from(n) * NANOS / u128::from(self.per_second)) as u64
     }
 

@@ -11,6 +11,7 @@ use hdrhistogram::Histogram;
 use palisade_types::{RequestId, Selector};
 use palisade_wire::{Frame, Kind, Push, Request, decode_reply};
 
+use crate::changes;
 use crate::error::BenchError;
 use crate::hello;
 use crate::pace::Clock;
@@ -22,7 +23,7 @@ const REVISIONS_MAX: usize = 1 << 16;
 const DELAY_MAX: u64 = 600_000_000_000;
 
 /// What to watch, and how often.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct WatchOptions {
     /// The nodes; watchers are spread over them.
     #[arg(
@@ -31,26 +32,40 @@ pub(crate) struct WatchOptions {
         value_delimiter = ',',
         default_value = "127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403"
     )]
-    endpoints: Vec<String>,
+    pub(crate) endpoints: Vec<String>,
     /// Watchers.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    watchers: u32,
+    pub(crate) watchers: u32,
     /// Connections they share, at most 1,000 watchers each.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    connections: u32,
+    pub(crate) connections: u32,
     /// One key to watch, or with `--prefix` all keys that begin so [default: all keys].
     #[arg(long, default_value = "")]
-    key: String,
+    pub(crate) key: String,
     /// Take the key as the beginning of keys.
     #[arg(long)]
     prefix: bool,
     /// Seconds to watch for.
     #[arg(long, default_value_t = 10)]
-    seconds: u64,
+    pub(crate) seconds: u64,
+    /// Changes the watched key so often a second, by acquires and releases in turn, and counts delays from
+    /// when each was due [default: whatever else changes it]. Without `--key`, a key of its own.
+    #[arg(long, conflicts_with = "prefix", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    changes: Option<u64>,
+    /// Acquires and releases of other keys so often a second, first without the watchers and then beside
+    /// them; both times say how long acquires took.
+    #[arg(long, requires = "changes", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) acquires: Option<u64>,
+    /// The processes of the nodes, where they run on this machine: accounts for their CPU time.
+    #[arg(long, value_delimiter = ',', requires = "changes")]
+    pub(crate) pids: Vec<u32>,
 }
 
 /// Watches, and says what was told.
 pub(crate) fn run(options: &WatchOptions) -> Result<String, BenchError> {
+    if let Some(changes) = options.changes {
+        return changes::run(options, changes);
+    }
     let usage = |error: palisade_types::NameError| BenchError::Usage(format!("--key: {error}"));
     let selector = match options.prefix || options.key.is_empty() {
         true => Selector::prefix(&options.key).map_err(usage)?,

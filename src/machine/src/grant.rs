@@ -16,7 +16,8 @@ impl Machine {
     /// one epoch higher than the grant before. Returns its fence.
     pub(crate) fn grant(&mut self, at: Applied, lock: Slot, claim: Slot) -> Fence {
         let record = &mut self.claims.records[claim];
-        let owner = &mut self.sessions.records[record.session];
+        let by = record.session;
+        let owner = &mut self.sessions.records[by];
         assert!(owner.is_live() || self.mutants.has(Mutant::B22), "a grant only ever goes to a live session");
         owner.open.held += 1;
         record.state = State::Held;
@@ -37,8 +38,7 @@ impl Machine {
             held.holder = claim;
             epoch
         };
-        let (held, owner) =
-            (&self.locks.records[lock], &self.sessions.records[self.claims.records[claim].session]);
+        let (held, owner) = (&self.locks.records[lock], &self.sessions.records[by]);
         let session = SessionId { shard: self.shard, opened: owner.opened };
         let what = match held.class {
             Class::Election => Happened::Elected { epoch, value: self.candidates.value(claim) },

@@ -37,11 +37,16 @@ const _: () = assert!(size_of::<Event>() <= 96);
 impl Event {
     /// Appends the event: kind, revision, session, key, owner, then what the kind carries.
     pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u8(self.what.kind());
-        w.u64(self.revision.0);
-        w.session(self.session);
-        w.opt_name(self.key.as_deref());
-        w.opt_name(self.owner.as_deref());
+        let (key, owner) = (self.key.as_deref().unwrap_or(""), self.owner.as_deref().unwrap_or(""));
+        // Every grant and release is encoded, whether or not anybody watches: the fixed part leaves in one
+        // write.
+        let mut head = [self.what.kind(); KEY_AT];
+        head[1..9].copy_from_slice(&self.revision.0.to_le_bytes());
+        head[9..13].copy_from_slice(&self.session.shard.0.to_le_bytes());
+        head[13..].copy_from_slice(&self.session.opened.0.to_le_bytes());
+        w.0.extend_from_slice(&head);
+        w.name(key);
+        w.name(owner);
         self.what.encode(w);
     }
 

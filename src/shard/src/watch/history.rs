@@ -70,6 +70,9 @@ pub(crate) struct History {
     floor: LogIndex,
     events_max: usize,
     bytes_max: usize,
+    /// A segment is full with so many events, or with so many bytes.
+    segment_events: usize,
+    segment_bytes: usize,
 }
 
 impl History {
@@ -82,24 +85,27 @@ impl History {
             floor: LogIndex(0),
             events_max: events_max.max(1),
             bytes_max,
+            segment_events: (events_max / SEGMENTS_MIN).clamp(1, SEGMENT_EVENTS),
+            segment_bytes: bytes_max / SEGMENTS_MIN,
         }
     }
 
-    /// Remembers the next event.
-    pub(crate) fn push(&mut self, event: &Event) {
-        let events = (self.events_max / SEGMENTS_MIN).clamp(1, SEGMENT_EVENTS);
-        let bytes = self.bytes_max / SEGMENTS_MIN;
-        let last = self.segments.back().expect("there is always one");
+    /// Remembers the next event, and returns its number.
+    pub(crate) fn push(&mut self, event: &Event) -> u64 {
+        let (events, bytes) = (self.segment_events, self.segment_bytes);
+        let mut last = self.segments.back_mut().expect("there is always one");
         if last.ends.len() >= events || (last.bytes.len() >= bytes && !last.ends.is_empty()) {
             self.begin_segment(events, bytes);
+            last = self.segments.back_mut().expect("there is always one");
         }
-        let last = self.segments.back_mut().expect("there is always one");
         let before = last.bytes.len();
         last.reserve(event.size_max(), bytes);
+        let number = last.first + last.ends.len() as u64;
         event.encode(&mut Writer(&mut last.bytes));
         last.ends.push(last.bytes.len() as u32);
         self.bytes += last.bytes.len() - before;
         self.len += 1;
+        number
     }
 
     /// Makes room, and a new segment, if it can be in the memory of the last one that was forgotten.

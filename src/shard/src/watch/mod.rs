@@ -184,8 +184,7 @@ impl Watches {
     /// Remembers what a command changed.
     pub(crate) fn record(&mut self, news: &[Event]) {
         for event in news {
-            let number = self.history.end();
-            self.history.push(event);
+            let number = self.history.push(event);
             if !self.watchers.is_empty() {
                 self.groups.tell(event, number);
             }

@@ -37,6 +37,7 @@ const LAYERS: &[Layer] = &[
         pure: false,
         imports: &["palisade-types", "palisade-wire", "palisade-client-core"],
     },
+    Layer { name: "palisade-fence", dir: "net/fence", pure: false, imports: &["palisade-types"] },
     Layer {
         name: "palisade-sim",
         dir: "tests/sim",

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use palisade_types::{Key, Refused};
 
+use crate::record::RecordError;
+
 /// Why a write did not take place.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed<E: std::error::Error + 'static> {
@@ -55,6 +57,6 @@ pub enum FileError {
         /// Which file.
         path: PathBuf,
         /// What is wrong with it.
-        why: &'static str,
+        why: RecordError,
     },
 }

@@ -42,8 +42,10 @@ mod file;
 mod gate;
 mod ledger;
 mod operation;
+mod record;
 #[cfg(feature = "redb")]
 mod redb_ledger;
+pub mod sql;
 
 pub use error::{Failed, FileError};
 pub use file::{FencedFile, Written};
@@ -52,5 +54,6 @@ pub use ledger::Ledger;
 pub use operation::{Begun, OperationId, Past};
 pub use palisade_types::name::{Name, NameError};
 pub use palisade_types::{Epoch, Fence, FenceError, Floor, Key, Refused};
+pub use record::{Record, RecordError, Step};
 #[cfg(feature = "redb")]
 pub use redb_ledger::{LedgerError, RedbLedger};

@@ -1,6 +1,5 @@
 //! The gate and its ledger, and that the tests would find the two classic bugs: to check the fence before instead of
 //! with the write, and to forget the floor on a restart.
-#![cfg(feature = "redb")]
 
 use std::collections::HashMap;
 use std::convert::Infallible;

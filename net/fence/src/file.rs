@@ -1,21 +1,19 @@
 //! A file whose writers show a fence.
 //!
 //! Beside the file `data` lie `data.lock`, which writers lock in turn and nobody removes, and `data.fence`, the floor
-//! and the operations done ([`state`]). A write makes its content durable under another name, then replaces
+//! and the operations done ([`Record`]). A write makes its content durable under another name, then replaces
 //! `data.fence` by one rename, which is the moment at which the write counts, and then renames the content into place. Whoever
 //! comes next after a crash finishes the last step first. So floor, operation and content change together.
-
-mod state;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use palisade_types::{Epoch, Fence, Floor, Key};
+use palisade_types::{Epoch, Fence, Key};
 
 use crate::error::{Failed, FileError};
 use crate::operation::OperationId;
-use state::State;
+use crate::record::{Record, Step};
 
 /// How many operations a file remembers, unless [`FencedFile::keep_operations`] says otherwise.
 const OPERATIONS_KEPT: usize = 10_000;
@@ -104,46 +102,42 @@ impl FencedFile {
             return Err(Failed::WrongKey { wanted: self.key.clone(), shown: fence.key().clone() });
         }
         let _lock = self.lock().map_err(Failed::Ledger)?;
-        let mut state = self.finish().map_err(Failed::Ledger)?;
-        let Floor(floor) = Floor(state.floor).admit(fence)?;
-        if let Some(epoch) = operation.and_then(|id| state.done(id)) {
-            return Ok(Written::Before { epoch });
+        let record = self.finish().map_err(Failed::Ledger)?;
+        match record.admit(fence, operation, self.keep)? {
+            Step::Before { epoch } => Ok(Written::Before { epoch }),
+            Step::Write(next) => {
+                self.commit(&next, content).map_err(Failed::Ledger)?;
+                Ok(Written::Now)
+            }
         }
-        state.floor = floor;
-        state.number += 1;
-        if let Some(id) = operation {
-            state.record(id, fence.epoch(), self.keep);
-        }
-        self.commit(&state, content).map_err(Failed::Ledger)?;
-        Ok(Written::Now)
     }
 
     /// The write itself, under the lock.
-    fn commit(&self, state: &State, content: &[u8]) -> Result<(), FileError> {
-        let next = self.next(state.number);
+    fn commit(&self, record: &Record, content: &[u8]) -> Result<(), FileError> {
+        let next = self.next(record.number());
         write_durably(&next, content)?;
         let (fence, fence_next) = (self.beside("fence"), self.beside("fence-next"));
-        write_durably(&fence_next, state.to_text(&self.key).as_bytes())?;
+        write_durably(&fence_next, record.to_text(&self.key).as_bytes())?;
         rename_durably(&fence_next, &fence)?;
         // From here on the write counts.
         rename_durably(&next, &self.path)
     }
 
-    /// Reads the state, and finishes the write that it says counts.
-    fn finish(&self) -> Result<State, FileError> {
+    /// Reads the record, and finishes the write that it says counts.
+    fn finish(&self) -> Result<Record, FileError> {
         let path = self.beside("fence");
         let text = match fs::read(&path) {
             Ok(text) => text,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(State::default()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Record::default()),
             Err(e) => return Err(io_error("read", &path, e)),
         };
-        let state =
-            State::parse(&text, &self.key).map_err(|why| FileError::Damaged { path: path.clone(), why })?;
-        let next = self.next(state.number);
+        let record =
+            Record::parse(&text, &self.key).map_err(|why| FileError::Damaged { path: path.clone(), why })?;
+        let next = self.next(record.number());
         if next.try_exists().map_err(|e| io_error("look for", &next, e))? {
             rename_durably(&next, &self.path)?;
         }
-        Ok(state)
+        Ok(record)
     }
 
     /// Waits for its turn among all writers and readers of this file. The lock ends with the value.

@@ -3,6 +3,7 @@
 //! instead of with the write.
 //!
 //! A database or object store that is not installed is SKIPPED, by name.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 mod file;
 mod message;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use palisade_types::{Epoch, Fence, Floor, Key, Name};
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
 
 use crate::clock::unix_seconds;
 use crate::error::Failed;
@@ -15,6 +15,8 @@ use crate::operation::{Begun, OperationId, Past};
 const FLOORS: TableDefinition<'_, &str, u64> = TableDefinition::new("floors");
 /// Resource and operation id to whether it is done, the epoch, and when it was begun, in seconds since 1970.
 const OPERATIONS: TableDefinition<'_, (&str, &str), (bool, u64, u64)> = TableDefinition::new("operations");
+/// Key to the epoch under which a write is on its way to a resource behind a gateway.
+const IN_FLIGHT: TableDefinition<'_, &str, u64> = TableDefinition::new("in_flight");
 
 /// Why the ledger's file could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +48,7 @@ impl RedbLedger {
         let made = database.begin_write()?;
         made.open_table(FLOORS)?;
         made.open_table(OPERATIONS)?;
+        made.open_table(IN_FLIGHT)?;
         made.commit()?;
         // The file itself must be found again after a power cut.
         if let Some(dir) = path.parent() {
@@ -85,6 +88,51 @@ impl RedbLedger {
         };
         write.commit()?;
         Ok(forgotten)
+    }
+
+    /// As [`Ledger::admit`], and in the same durable step puts on record that a write of this key is on its way to
+    /// somebody who knows no fences. After a crash its outcome is unknown: [`RedbLedger::in_flight`].
+    ///
+    /// # Errors
+    /// As for [`Ledger::admit`].
+    pub fn depart(&self, fence: &Fence) -> Result<(), Failed<LedgerError>> {
+        let write = self.0.begin_write().map_err(failed)?;
+        {
+            let mut floors = write.open_table(FLOORS).map_err(failed)?;
+            let stored = floors.get(fence.key().as_str()).map_err(failed)?.map_or(0, |f| f.value());
+            if let Some(floor) = Self::raised(stored, fence)? {
+                floors.insert(fence.key().as_str(), floor).map_err(failed)?;
+            }
+            let mut in_flight = write.open_table(IN_FLIGHT).map_err(failed)?;
+            in_flight.insert(fence.key().as_str(), fence.epoch().0).map_err(failed)?;
+        }
+        write.commit().map_err(failed)
+    }
+
+    /// The outcome of the write on its way is known. Not synced by itself: to forget this is to be careful.
+    ///
+    /// # Errors
+    /// When the file could not be read or written.
+    pub fn arrive(&self, key: &Key) -> Result<(), LedgerError> {
+        let mut write = self.0.begin_write()?;
+        write.set_durability(Durability::None)?;
+        write.open_table(IN_FLIGHT)?.remove(key.as_str())?;
+        Ok(write.commit()?)
+    }
+
+    /// The keys of writes that were on their way when the process ended, with the epoch of each.
+    ///
+    /// # Errors
+    /// When the file could not be read.
+    pub fn in_flight(&self) -> Result<Vec<(Key, Epoch)>, LedgerError> {
+        let table = self.0.begin_read()?.open_table(IN_FLIGHT)?;
+        let mut keys = Vec::new();
+        for row in table.iter()? {
+            let (key, epoch) = row?;
+            let key = Key::new(key.value()).map_err(|_| redb::Error::Corrupted("a key is no name".into()))?;
+            keys.push((key, Epoch(epoch.value())));
+        }
+        Ok(keys)
     }
 
     /// The floor after this fence, and whether it must be written.

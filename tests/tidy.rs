@@ -38,7 +38,12 @@ const LAYERS: &[Layer] = &[
         imports: &["palisade-types", "palisade-wire", "palisade-client-core"],
     },
     Layer { name: "palisade-fence", dir: "net/fence", pure: false, imports: &["palisade-types"] },
-    Layer { name: "palisade-gate", dir: "net/gate", pure: false, imports: &["palisade-types", "palisade-fence"] },
+    Layer {
+        name: "palisade-gate",
+        dir: "net/gate",
+        pure: false,
+        imports: &["palisade-types", "palisade-fence"],
+    },
     Layer {
         name: "palisade-sim",
         dir: "tests/sim",

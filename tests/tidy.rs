@@ -37,6 +37,13 @@ const LAYERS: &[Layer] = &[
         pure: false,
         imports: &["palisade-types", "palisade-wire", "palisade-client-core"],
     },
+    Layer { name: "palisade-fence", dir: "net/fence", pure: false, imports: &["palisade-types"] },
+    Layer {
+        name: "palisade-gate",
+        dir: "net/gate",
+        pure: false,
+        imports: &["palisade-types", "palisade-fence"],
+    },
     Layer {
         name: "palisade-sim",
         dir: "tests/sim",
@@ -69,6 +76,7 @@ const LAYERS: &[Layer] = &[
             "palisade-wire",
             "palisade-shard",
             "palisade-client",
+            "palisade-gate",
             "palisade-tuning",
         ],
     },

@@ -89,6 +89,8 @@ pub(crate) enum Verb {
     Retire(RetireArgs),
     /// List what operators did, and why: the last 1,000 actions, oldest first.
     Acts(ActsArgs),
+    /// Stand before an HTTP resource that cannot check a fence, as its only writer.
+    Gate(super::gate::GateArgs),
     /// Examine this host before a node runs on it: status 1, and what to change, when it should not.
     Doctor(DoctorArgs),
 }

@@ -11,6 +11,7 @@ mod dev_dir;
 mod doctor;
 mod elect;
 mod exit;
+mod gate;
 mod keep;
 mod lock;
 mod node;
@@ -87,6 +88,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
                     Verb::ForceRelease(args) => operator::force_release(&global, &args).await,
                     Verb::Retire(args) => operator::retire(&global, &args).await,
                     Verb::Acts(args) => operator::acts(&global, &args).await,
+                    Verb::Gate(args) => gate::run(args).await,
                     Verb::Serve(_) | Verb::Format(_) | Verb::Doctor(_) => unreachable!("answered above"),
                 }
             });

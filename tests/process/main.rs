@@ -5,6 +5,7 @@
 mod check;
 mod doctor;
 mod examples;
+mod gate;
 mod hosts;
 mod kill;
 mod lock;

@@ -1,0 +1,222 @@
+//! The way of one request through the gate.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::{self, HeaderMap, HeaderName};
+use axum::http::{HeaderValue, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use http_body_util::Limited;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use palisade_fence::{Failed, Fence, FenceError, Key, LedgerError, RedbLedger};
+use tokio::sync::Semaphore;
+
+use crate::answers::{self, FENCE_HEADER};
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::turns::{Turn, Turns};
+
+/// A gate at work.
+pub(crate) struct Gate {
+    config: Config,
+    ledger: Arc<RedbLedger>,
+    turns: Turns,
+    client: Client<HttpConnector, Body>,
+    room: Arc<Semaphore>,
+    pub(crate) metrics: Metrics,
+}
+
+impl Gate {
+    /// What was on its way when the last gate of this ledger ended has an unknown outcome.
+    pub(crate) fn new(config: Config, ledger: RedbLedger) -> Result<Gate, LedgerError> {
+        let turns = Turns::new(config.queue, config.queue_within, config.upstream_max);
+        for (key, epoch) in ledger.in_flight()? {
+            tracing::warn!(%key, %epoch, "a write was on its way when the gate ended; its outcome is unknown");
+            turns.was_in_flight(key, epoch);
+        }
+        let mut client = Client::builder(TokioExecutor::new());
+        // A request that may have been heard is never sent again behind our back.
+        client.retry_canceled_requests(false);
+        Ok(Gate {
+            room: Arc::new(Semaphore::new(config.requests_max)),
+            turns,
+            ledger: Arc::new(ledger),
+            client: client.build_http(),
+            metrics: Metrics::default(),
+            config,
+        })
+    }
+
+    /// The fence of a request, if it shows the right one.
+    fn fence(&self, request: &Request) -> Result<Fence, Box<Response>> {
+        let mut shown = request.headers().get_all(FENCE_HEADER).iter();
+        let bad = |why: &str| Box::new(answers::bad_fence(why));
+        let value = match (shown.next(), shown.next()) {
+            (Some(value), None) => value,
+            (Some(_), Some(_)) => return Err(bad("it is shown more than once")),
+            (None, _) => return Err(Box::new(answers::no_fence())),
+        };
+        let text = std::str::from_utf8(value.as_bytes()).map_err(|_| bad("it is not UTF-8"))?;
+        let fence: Fence = text.parse().map_err(|e: FenceError| bad(&e.to_string()))?;
+        match self.config.protector(request.uri().path()) {
+            Ok(None) => Ok(fence),
+            Ok(Some(key)) if key == fence.key() => Ok(fence),
+            Ok(wanted) => Err(Box::new(answers::wrong_key(wanted))),
+            Err(()) => Err(Box::new(answers::wrong_key(None))),
+        }
+    }
+
+    /// Waits for the turn of the fence's key, applies the rule, forwards, and ends the turn when the outcome is known.
+    async fn write(&self, fence: Fence, request: Request) -> Response {
+        let Some(mut turn) = self.turns.wait(fence.key()).await else {
+            self.metrics.busy.add();
+            return answers::busy();
+        };
+        if let Some((epoch, left)) = turn.held_back(fence.epoch()) {
+            self.metrics.held_back.add();
+            return answers::held_back(&fence, epoch, left);
+        }
+        let (ledger, shown) = (Arc::clone(&self.ledger), fence.clone());
+        match tokio::task::spawn_blocking(move || ledger.depart(&shown)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(Failed::Refused(refused))) => {
+                self.metrics.superseded.add();
+                return answers::superseded(&fence, refused);
+            }
+            failed => {
+                // Whether the mark is durable is not known, but nothing was forwarded.
+                self.metrics.ledger_failed.add();
+                tracing::error!(?failed, "the ledger of fences failed");
+                return answers::no_ledger();
+            }
+        }
+        turn.departs(fence.epoch());
+        let (response, known) = self.forward(request).await;
+        if known {
+            self.metrics.written.add();
+            self.arrived(turn, fence.key()).await;
+        } else {
+            self.metrics.unknown.add();
+            tracing::warn!(fence = %fence, "the outcome of a write is unknown");
+        }
+        response
+    }
+
+    async fn arrived(&self, mut turn: Turn, key: &Key) {
+        if !turn.arrived() {
+            return;
+        }
+        let (ledger, key) = (Arc::clone(&self.ledger), key.clone());
+        if let Ok(Err(error)) = tokio::task::spawn_blocking(move || ledger.arrive(&key)).await {
+            // The mark stays: after a restart the gate will be more careful than it would have to.
+            self.metrics.ledger_failed.add();
+            tracing::error!(%error, "the ledger of fences failed");
+        }
+    }
+
+    /// Sends the request on, and says whether its outcome is known.
+    async fn forward(&self, request: Request) -> (Response, bool) {
+        let Some(uri) = self.config.upstream.at(request.uri()) else {
+            return (answers::unreachable("the path makes no address"), true);
+        };
+        let (mut parts, body) = request.into_parts();
+        parts.uri = uri;
+        parts.version = axum::http::Version::HTTP_11;
+        strip_hop_by_hop(&mut parts.headers);
+        if let Ok(host) = HeaderValue::from_str(self.config.upstream.authority().as_str()) {
+            parts.headers.insert(header::HOST, host);
+        }
+        let body = Body::new(Limited::new(body, self.config.body_max));
+        let sent = self.client.request(Request::from_parts(parts, body));
+        match tokio::time::timeout(self.config.answer_within, sent).await {
+            Ok(Ok(response)) => {
+                // Another gateway behind this one that does not know either.
+                let known =
+                    !matches!(response.status(), StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT);
+                let (mut parts, body) = response.into_parts();
+                strip_hop_by_hop(&mut parts.headers);
+                (Response::from_parts(parts, Body::new(body)), known)
+            }
+            Ok(Err(e)) if e.is_connect() => {
+                self.metrics.unreachable.add();
+                (answers::unreachable(&root_cause(&e)), true)
+            }
+            Ok(Err(e)) => (answers::unknown(&root_cause(&e)), false),
+            Err(_) => (answers::unknown("the resource did not answer in time"), false),
+        }
+    }
+}
+
+/// The way of every request.
+pub(crate) async fn handle(State(gate): State<Arc<Gate>>, request: Request) -> Response {
+    let Ok(room) = Arc::clone(&gate.room).try_acquire_owned() else {
+        gate.metrics.busy.add();
+        return answers::busy();
+    };
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|l| l.to_str().ok()?.parse::<u64>().ok());
+    if length.is_some_and(|length| length > gate.config.body_max as u64) {
+        gate.metrics.refused.add();
+        return answers::too_long(gate.config.body_max);
+    }
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    if reads && !gate.config.fence_reads {
+        gate.metrics.reads.add();
+        return gate.forward(request).await.0;
+    }
+    let fence = match gate.fence(&request) {
+        Ok(fence) => fence,
+        Err(refused) => {
+            gate.metrics.refused.add();
+            return *refused;
+        }
+    };
+    // A task of its own: a client that goes away ends neither the turn nor the look-out for the outcome.
+    let of_task = Arc::clone(&gate);
+    let write = async move {
+        let _room = room;
+        of_task.write(fence, request).await
+    };
+    match tokio::spawn(write).await {
+        Ok(response) => response,
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+/// What belongs to one connection and not to the request (RFC 9110, section 7.6.1).
+fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        // To name it there is no way to get rid of it.
+        .filter(|name| name != FENCE_HEADER)
+        .collect();
+    let fixed = [
+        header::CONNECTION,
+        HeaderName::from_static("keep-alive"),
+        header::PROXY_AUTHENTICATE,
+        header::PROXY_AUTHORIZATION,
+        header::TE,
+        header::TRAILER,
+        header::TRANSFER_ENCODING,
+        header::UPGRADE,
+    ];
+    for name in named.iter().chain(&fixed) {
+        headers.remove(name);
+    }
+}
+
+fn root_cause(e: &dyn Error) -> String {
+    let mut cause = e;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}

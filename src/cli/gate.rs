@@ -1,0 +1,123 @@
+//! `palisade gate`: the only writer of a resource that cannot check a fence.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use palisade_gate::{Config, GateError, Route, Upstream};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::args::duration;
+use super::exit::{self, Failure};
+
+#[derive(Args, Debug)]
+pub(crate) struct GateArgs {
+    /// The resource, as http://HOST:PORT or with a path. Nobody else may be able to write to it.
+    #[arg(long, value_name = "URL", env = "PALISADE_GATE_UPSTREAM")]
+    upstream: Upstream,
+    /// Where to listen.
+    #[arg(long, value_name = "IP:PORT", env = "PALISADE_GATE_LISTEN", default_value = "127.0.0.1:7600")]
+    listen: SocketAddr,
+    /// Where to serve /metrics and /healthz [default: the port plus 100, on loopback].
+    #[arg(long, value_name = "IP:PORT", env = "PALISADE_GATE_ADMIN")]
+    admin: Option<SocketAddr>,
+    /// The directory of its ledger. Losing it lets replaced holders in.
+    #[arg(long, value_name = "DIR", env = "PALISADE_GATE_DIR")]
+    dir: PathBuf,
+    /// Paths that begin so are protected by this key, and no others can be written. Repeat it for more.
+    /// Without it each request may show a fence of whatever key.
+    #[arg(long, value_name = "/PATH=KEY")]
+    protect: Vec<Route>,
+    /// Want a fence also for GET, HEAD and OPTIONS.
+    #[arg(long)]
+    fence_reads: bool,
+    /// How long to wait for the beginning of the resource's answer; beyond it the outcome is unknown.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    answer_within: Duration,
+    /// How long the resource may still act on a request that the gate has lost sight of: for so long no
+    /// higher epoch passes.
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = duration)]
+    upstream_max: Duration,
+    /// How many requests of one key may wait for their turn.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    queue: usize,
+    /// For how long they wait.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    queue_within: Duration,
+    /// The longest body of a request, in bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
+    body_max: usize,
+    /// The most requests under way at once.
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    requests_max: usize,
+    /// Allow listening beyond loopback: there are no credentials yet.
+    #[arg(long)]
+    insecure: bool,
+}
+
+/// Serves until SIGTERM or SIGINT, then finishes what is under way.
+pub(crate) async fn run(args: GateArgs) -> Result<u8, Failure> {
+    let admin = match args.admin {
+        Some(admin) => admin,
+        None => {
+            let port = args.listen.port().checked_add(100);
+            let port = port.ok_or_else(|| Failure::usage("the port plus 100 is no port: give --admin"))?;
+            SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+        }
+    };
+    for address in [args.listen, admin] {
+        if !address.ip().is_loopback() && !args.insecure {
+            let why = format!(
+                "{address} is not loopback, and whoever reaches the gate may write: give --insecure if that is wanted"
+            );
+            return Err(Failure::new(exit::CONFIG, why));
+        }
+    }
+    if args.upstream_max < args.answer_within {
+        return Err(Failure::usage("--upstream-max is at least --answer-within"));
+    }
+    std::fs::create_dir_all(&args.dir)
+        .map_err(|e| Failure::new(exit::CONFIG, format!("cannot make {}: {e}", args.dir.display())))?;
+    let (listener, admin) = (listen(args.listen).await?, listen(admin).await?);
+    let stop = stopped()?;
+    let mut out = std::io::stdout();
+    // Nobody may be there to read it.
+    let _ = writeln!(out, "ready: {}", args.listen).and_then(|()| out.flush());
+    let config = Config {
+        upstream: args.upstream,
+        ledger: args.dir.join("ledger.redb"),
+        routes: args.protect,
+        fence_reads: args.fence_reads,
+        answer_within: args.answer_within,
+        upstream_max: args.upstream_max,
+        queue: args.queue,
+        queue_within: args.queue_within,
+        body_max: args.body_max,
+        requests_max: args.requests_max,
+    };
+    match palisade_gate::serve(config, listener, admin, stop).await {
+        Ok(()) => Ok(0),
+        Err(e @ GateError::Ledger(_)) => Err(Failure::new(exit::CONFIG, e.to_string())),
+        Err(e @ GateError::Io(_)) => Err(Failure::new(exit::OS, e.to_string())),
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|e| Failure::new(exit::CONFIG, format!("cannot listen on {address}: {e}")))
+}
+
+fn stopped() -> Result<impl Future<Output = ()> + Send + 'static, Failure> {
+    let watch = |kind| signal(kind).map_err(|e| Failure::new(exit::OS, format!("cannot watch signals: {e}")));
+    let (mut term, mut int) = (watch(SignalKind::terminate())?, watch(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+    })
+}

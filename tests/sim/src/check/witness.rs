@@ -272,7 +272,11 @@ impl Witness {
             (Request::ClaimResource { .. }, Reply::ResourceClaimed { revision, .. }) => {
                 self.read.entry(*revision).or_default().push((asked.request.clone(), reply.clone()));
                 self.claims += 1;
-                self.claims_read += u64::from(!self.is_said(asked, *revision));
+                if !self.is_said(asked, *revision) {
+                    self.claims_read += 1;
+                    let kind = kind_of_request(&asked.request);
+                    *self.served.entry((kind, kind_of_service(reply))).or_default() += 1;
+                }
                 demand(*revision >= asked.committed, "R11", || {
                     format!("{asked:?} is answered as of {revision}, before it arrived")
                 })

@@ -63,7 +63,12 @@ fn greet(address: &str) -> Result<Greeted, BenchError> {
     let mut input = Vec::new();
     loop {
         let mut chunk = [0; 4096];
-        let n = stream.read(&mut chunk).map_err(fail)?;
+        let n = match stream.read(&mut chunk) {
+            Ok(n) => n,
+            // A read with a time limit says so after this process was stopped and continued.
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(fail(e)),
+        };
         if n == 0 {
             return Err(fail(io::ErrorKind::UnexpectedEof.into()));
         }

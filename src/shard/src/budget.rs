@@ -2,6 +2,8 @@
 //! (DESIGN section 2), so that thousands of sessions that die together delay releases a little and
 //! never stall replication.
 
+use core::time::Duration;
+
 use palisade_types::Time;
 
 /// A token bucket filled by time.
@@ -29,12 +31,15 @@ impl Budget {
     }
 
     fn fill(&mut self, now: Time) {
-        let ms = now.since(self.filled_at).as_millis() as u64;
-        let new = (ms * self.per_second) / 1000;
-        if new > 0 {
-            self.tokens = (self.tokens + new).min(self.burst);
-            self.filled_at = now;
+        let passed = now.since(self.filled_at).as_micros() as u64;
+        let new = passed.saturating_mul(self.per_second) / 1_000_000;
+        if new == 0 {
+            return;
         }
+        self.tokens = (self.tokens + new).min(self.burst);
+        // What has passed and made no whole token yet counts the next time.
+        let whole = Duration::from_micros(new.saturating_mul(1_000_000) / self.per_second);
+        self.filled_at = self.filled_at + whole;
     }
 }
 
@@ -49,6 +54,16 @@ mod tests {
         for ms in 0..=10_000 {
             taken += u64::from(b.take(Time::from_millis(ms), 50));
         }
-        assert!((190_000..=201_000).contains(&taken), "{taken}");
+        assert!((199_000..=201_000).contains(&taken), "{taken}");
+    }
+
+    #[test]
+    fn gives_the_rate_however_often_it_is_asked() {
+        for step in [37, 700, 1_700, 9_300] {
+            let mut b = Budget::new(20_000, Time::ZERO);
+            let times = (0..10_000_000).step_by(step).map(|micros| Time(micros * 1_000));
+            let taken: u64 = times.map(|now| u64::from(b.take(now, 1_000))).sum();
+            assert!((199_000..=201_000).contains(&taken), "{taken} asked every {step} us");
+        }
     }
 }

@@ -409,9 +409,10 @@ mod tests {
             "one of two, and no other grant"
         );
         told(&mut run, Happened::Granted { epoch, barrier: epoch }, 5_000_000);
-        assert_eq!((run.all_told(), run.to_last.max()), (1, 4_000));
+        // The histogram keeps three digits.
+        assert_eq!((run.all_told(), run.to_last.max() / 10), (1, 400));
         let how = palisade_types::TransitionKind::Released;
         told(&mut run, Happened::Released { epoch, barrier: epoch, how }, 2_500_000);
-        assert_eq!((run.changes[1].told, run.delays.min()), (1, 500));
+        assert_eq!((run.changes[1].told, run.delays.min() / 10), (1, 50));
     }
 }

@@ -1,4 +1,5 @@
 //! `palisade gate` as a process that is killed.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

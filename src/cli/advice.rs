@@ -4,8 +4,9 @@
 use palisade_client::{CallError, Cause, Class, Refusal};
 
 /// When nobody answers.
-pub(crate) const NO_CLUSTER: &str = "is one running? `palisade dev` starts one on this machine; for one elsewhere \
-                                     set --endpoints or PALISADE_ENDPOINTS";
+pub(crate) const NO_CLUSTER: &str = "`palisade status` asks each endpoint what it says; where none is running, \
+                                     `palisade dev` starts one on this machine; for one elsewhere set --endpoints or \
+                                     PALISADE_ENDPOINTS";
 
 /// The error, and what to do next where there is something to do.
 pub(crate) fn text(error: &CallError) -> String {
@@ -32,6 +33,14 @@ fn after_refusal(refusal: &Refusal) -> Option<&'static str> {
         Refusal::ClassMismatch { has: Class::Fenced } => Some(
             "take it with --resource NAME; if it was to be --advisory, free it and forget its class with \
              `palisade retire KEY`",
+        ),
+        Refusal::ClassMismatch { has: Class::Election } => Some(
+            "campaign for it with `palisade elect`; if it was to be a lock, free it and forget its class with \
+             `palisade retire KEY`",
+        ),
+        Refusal::OwnedByOther { .. } => Some(
+            "it is free when that session ends: within its TTL if it is silent, at once with `palisade report-dead \
+             --session` if its process is dead for certain",
         ),
         Refusal::SessionEnded { cause: Cause::Forgotten, .. } => {
             Some("`palisade sessions` lists those that live")

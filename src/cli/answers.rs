@@ -28,7 +28,8 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Opens the socket, under a name that nobody guesses.
+    /// Opens the socket, under a random name. Whoever looks for it finds it among the system's sockets: it
+    /// says nothing but how much of a lease is left, and whoever asks looks who answers.
     ///
     /// # Errors
     /// With 71 when the system gives none.
@@ -108,7 +109,10 @@ async fn exchange(name: &str) -> io::Result<Told> {
     // process that has gone.
     let uid = stream.peer_cred()?.uid();
     if uid != rustix::process::getuid().as_raw() && uid != 0 {
-        return Ok(Told::Gone);
+        let why = format!(
+            "who answers is another user (uid {uid}): ask as the one that the command was started by"
+        );
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
     let mut text = String::new();
     stream.take(ANSWER_BYTES_MAX).read_to_string(&mut text).await?;

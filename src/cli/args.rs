@@ -432,7 +432,7 @@ pub(crate) struct RetireArgs {
     #[arg(long, value_name = "N")]
     pub(crate) epoch: Option<u64>,
     /// Why, for the record.
-    #[arg(long, value_name = "TEXT", default_value = "made by mistake")]
+    #[arg(long, value_name = "TEXT", default_value = "none given")]
     pub(crate) reason: String,
     #[command(flatten)]
     pub(crate) by: By,

@@ -27,9 +27,15 @@ struct Given {
 /// Checks: 0, or 84 when it is lost.
 pub(crate) async fn run(global: &Global, args: &CheckArgs) -> Result<u8, Failure> {
     let given = Given::of_environment(|name| std::env::var(name).ok())?;
-    // Whoever renews it knows of a loss first, also when no cluster can be reached.
-    given.left(global).await?;
     let client = connect::client(global)?;
+    // Whoever renews it knows of a loss first, also when no cluster can be reached.
+    if let Err(failure) = given.left(global).await {
+        // One that is stopped says nothing, but the cluster may know by now.
+        if failure.code == exit::UNAVAILABLE && matches!(given.is_held(&client).await, Ok(false)) {
+            return Err(given.lost("the cluster says that it is not held any more"));
+        }
+        return Err(failure);
+    }
     if !given.is_held(&client).await? {
         return Err(given.lost("the cluster says that it is not held any more"));
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use palisade_gate::{Config, GateError, Route, Upstream};
+use palisade_gate::{Config, Gate, GateError, Route, Upstream};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -83,9 +83,6 @@ pub(crate) async fn run(args: GateArgs) -> Result<u8, Failure> {
         .map_err(|e| Failure::new(exit::CONFIG, format!("cannot make {}: {e}", args.dir.display())))?;
     let (listener, admin) = (listen(args.listen).await?, listen(admin).await?);
     let stop = stopped()?;
-    let mut out = std::io::stdout();
-    // Nobody may be there to read it.
-    let _ = writeln!(out, "ready: {}", args.listen).and_then(|()| out.flush());
     let config = Config {
         upstream: args.upstream,
         ledger: args.dir.join("ledger.redb"),
@@ -98,11 +95,20 @@ pub(crate) async fn run(args: GateArgs) -> Result<u8, Failure> {
         body_max: args.body_max,
         requests_max: args.requests_max,
     };
-    match palisade_gate::serve(config, listener, admin, stop).await {
-        Ok(()) => Ok(0),
-        Err(e @ GateError::Ledger(_)) => Err(Failure::new(exit::CONFIG, e.to_string())),
-        Err(e @ GateError::Io(_)) => Err(Failure::new(exit::OS, e.to_string())),
-    }
+    let gate = Gate::open(config).map_err(|e| failure(&e))?;
+    let mut out = std::io::stdout();
+    // Nobody may be there to read it.
+    let _ = writeln!(out, "ready: {}", args.listen).and_then(|()| out.flush());
+    gate.serve(listener, admin, stop).await.map_err(|e| failure(&e))?;
+    Ok(0)
+}
+
+fn failure(error: &GateError) -> Failure {
+    let code = match error {
+        GateError::Ledger(_) => exit::CONFIG,
+        GateError::Io(_) => exit::OS,
+    };
+    Failure::new(code, error.to_string())
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {

@@ -3,6 +3,7 @@
 use palisade_client::{Cursor, Leader, Listing, ObserveError, Observed, Observer};
 use serde_json::{Value, json};
 
+use super::advice;
 use super::args::{Global, ObserveArgs};
 use super::connect;
 use super::exit::{self, Failure};
@@ -38,8 +39,9 @@ async fn first(global: &Global, observer: &mut Observer) -> Result<Result<Observ
         Ok(told) => Ok(told),
         Err(_) if observer.cursor().is_some() => Ok(observer.next().await),
         Err(_) => {
-            let within = format!("no usable cluster within {} ms", global.timeout.as_millis());
-            Err(Failure::new(exit::UNAVAILABLE, within))
+            let within = global.timeout.as_millis();
+            let why = format!("no usable cluster within {within} ms; {}", advice::NO_CLUSTER);
+            Err(Failure::new(exit::UNAVAILABLE, why))
         }
     }
 }

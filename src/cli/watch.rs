@@ -5,6 +5,7 @@ use palisade_client::{
 };
 use serde_json::{Value, json};
 
+use super::advice;
 use super::args::{Global, WatchArgs};
 use super::connect;
 use super::exit::{self, Failure};
@@ -30,7 +31,11 @@ pub(crate) async fn run(global: &Global, args: &WatchArgs) -> Result<u8, Failure
     let mut watch = request.start();
     // From then on it waits for ever: the stream goes on when the cluster comes back.
     let first = tokio::time::timeout(global.timeout, watch.next()).await.map_err(|_| {
-        Failure::new(exit::UNAVAILABLE, format!("no usable cluster within {} ms", global.timeout.as_millis()))
+        let within = global.timeout.as_millis();
+        Failure::new(
+            exit::UNAVAILABLE,
+            format!("no usable cluster within {within} ms; {}", advice::NO_CLUSTER),
+        )
     })?;
     print_all(first, &mut watch, Output::new(global.json), args.progress).await
 }

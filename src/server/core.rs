@@ -343,7 +343,8 @@ impl Core {
     fn advance_mark(&mut self, now: Time, complete: bool) {
         let Some(mark) = &mut self.mark else { return };
         let sockets = &self.sockets;
-        let Some(drain) = mark.looked(now, complete, |id| sockets.is_unread(id)) else { return };
+        let unread = || sockets.unread_clients();
+        let Some(drain) = mark.looked(now, complete, |id| sockets.is_unread(id), unread) else { return };
         self.mark = None;
         if let Some(shard) = &mut self.shard {
             shard.handle(now, Input::Drained { core: CORE, drain }, &mut self.actions);

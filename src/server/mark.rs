@@ -48,13 +48,22 @@ impl Mark {
         now: Time,
         complete: bool,
         is_held: impl Fn(ConnId) -> bool,
+        held_now: impl FnOnce() -> Vec<ConnId>,
     ) -> Option<DrainId> {
         let was_free = self.held.is_empty();
         self.looks_left = self.looks_left.saturating_sub(1);
-        if (complete && was_free) || self.looks_left == 0 {
+        if self.looks_left == 0 {
             return Some(self.drain);
         }
-        match now >= self.until {
+        let late = now >= self.until;
+        if complete && was_free {
+            // A burst in this very look may have held up a client whose renewal lies behind it.
+            if !late {
+                self.held = held_now();
+            }
+            return self.held.is_empty().then_some(self.drain);
+        }
+        match late {
             true => self.held.clear(),
             false => self.held.retain(|id| is_held(*id)),
         }
@@ -72,14 +81,14 @@ mod tests {
     fn one_complete_look_is_a_mark() {
         let mut mark = Mark::begin(DrainId(3), NOW, Vec::new(), 10, 48);
         assert!(mark.wants_look());
-        assert_eq!(mark.looked(NOW, false, |_| false), None);
-        assert_eq!(mark.looked(NOW, true, |_| false), Some(DrainId(3)));
+        assert_eq!(mark.looked(NOW, false, |_| false, Vec::new), None);
+        assert_eq!(mark.looked(NOW, true, |_| false, Vec::new), Some(DrainId(3)));
     }
 
     #[test]
     fn clients_that_never_stop_sending_hold_up_nobody_for_ever() {
         let mut mark = Mark::begin(DrainId(1), NOW, Vec::new(), 480, 48);
-        let looks = (1..100_000).find(|_| mark.looked(NOW, false, |_| false).is_some());
+        let looks = (1..100_000).find(|_| mark.looked(NOW, false, |_| false, Vec::new).is_some());
         assert_eq!(looks, Some(11 * RECEIVES_MAX));
     }
 
@@ -87,13 +96,28 @@ mod tests {
     fn a_client_held_back_is_read_first_and_only_for_so_long() {
         let (busy, stuck) = (ConnId(1), ConnId(2));
         let mut mark = Mark::begin(DrainId(1), NOW, vec![busy, stuck], 2, 48);
-        assert_eq!(mark.looked(NOW, true, |_| true), None);
+        assert_eq!(mark.looked(NOW, true, |_| true, Vec::new), None);
         assert!(!mark.wants_look());
-        assert_eq!(mark.looked(NOW, true, |id| id == stuck), None);
+        assert_eq!(mark.looked(NOW, true, |id| id == stuck, Vec::new), None);
         assert_eq!(mark.next_deadline(), NOW + HELD_MAX);
         let late = mark.next_deadline();
-        assert_eq!(mark.looked(late, true, |_| true), None, "what was freed is read first");
+        let both = || vec![busy, stuck];
+        assert_eq!(mark.looked(late, true, |_| true, both), None, "what was freed is read first");
         assert!(mark.wants_look());
-        assert_eq!(mark.looked(late, true, |_| true), Some(DrainId(1)));
+        assert_eq!(
+            mark.looked(late, true, |_| true, both),
+            Some(DrainId(1)),
+            "nobody holds it up for longer"
+        );
+    }
+
+    #[test]
+    fn a_client_that_was_held_up_by_its_own_burst_in_the_last_look_is_read_first() {
+        let burst = ConnId(7);
+        let mut mark = Mark::begin(DrainId(1), NOW, Vec::new(), 2, 48);
+        assert_eq!(mark.looked(NOW, true, |_| true, || vec![burst]), None);
+        assert!(!mark.wants_look());
+        assert_eq!(mark.looked(NOW, true, |_| false, Vec::new), None);
+        assert_eq!(mark.looked(NOW, true, |_| false, Vec::new), Some(DrainId(1)));
     }
 }

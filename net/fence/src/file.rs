@@ -104,7 +104,13 @@ impl FencedFile {
         let _lock = self.lock().map_err(Failed::Ledger)?;
         let record = self.finish().map_err(Failed::Ledger)?;
         match record.admit(fence, operation, self.keep)? {
-            Step::Before { epoch } => Ok(Written::Before { epoch }),
+            Step::Before { epoch, raised } => {
+                if let Some(raised) = raised {
+                    let same = fs::read(&self.path).map_err(|e| io_error("read", &self.path, e));
+                    same.and_then(|same| self.commit(&raised, &same)).map_err(Failed::Ledger)?;
+                }
+                Ok(Written::Before { epoch })
+            }
             Step::Write(next) => {
                 self.commit(&next, content).map_err(Failed::Ledger)?;
                 Ok(Written::Now)

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use palisade_types::{Fence, Key, Name};
+use palisade_types::{Epoch, Fence, Key, Name};
 
 use crate::error::Failed;
 use crate::ledger::Ledger;
@@ -105,8 +105,9 @@ impl<L: Ledger> FenceGate<L> {
         }
     }
 
-    /// Says what became of an operation of unknown outcome, after looking at the resource itself. The fence must not be superseded:
-    /// whoever settles acts.
+    /// Says what became of an operation of unknown outcome, after looking at the resource itself. The fence must not be
+    /// superseded: whoever settles acts. Answers with the epoch under which the operation is on record as done from now
+    /// on, if it is: what was done once stays so, whatever a look that came too late has seen.
     ///
     /// # Errors
     /// As for [`FenceGate::protect`].
@@ -116,12 +117,12 @@ impl<L: Ledger> FenceGate<L> {
         resource: &Name,
         operation: &OperationId,
         was_done: bool,
-    ) -> Result<(), Failed<L::Error>> {
-        self.protect(fence, || match was_done {
-            true => self.ledger.done(resource, operation, fence.epoch()),
+    ) -> Result<Option<Epoch>, Failed<L::Error>> {
+        let settle = || match was_done {
+            true => self.ledger.done(resource, operation, fence.epoch()).map(|()| Some(fence.epoch())),
             false => self.ledger.not_done(resource, operation),
-        })?
-        .map_err(Failed::Ledger)
+        };
+        self.protect(fence, settle)?.map_err(Failed::Ledger)
     }
 
     fn check_key(&self, fence: &Fence) -> Result<(), Failed<L::Error>> {

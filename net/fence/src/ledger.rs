@@ -32,17 +32,18 @@ pub trait Ledger {
         operation: &OperationId,
     ) -> Result<Begun, Failed<Self::Error>>;
 
-    /// Puts on record that the operation was done under this epoch.
+    /// Puts on record that the operation was done under this epoch, unless it is on record as done already.
     ///
     /// # Errors
     /// When the storage failed: the operation counts as begun, and its outcome as unknown.
     fn done(&self, resource: &Name, operation: &OperationId, epoch: Epoch) -> Result<(), Self::Error>;
 
-    /// Takes an operation off the record, which certainly was not done.
+    /// Takes an operation off the record, which certainly was not done. One that is on record as done stays there, and the
+    /// answer is the epoch it was done under.
     ///
     /// # Errors
     /// When the storage failed.
-    fn not_done(&self, resource: &Name, operation: &OperationId) -> Result<(), Self::Error>;
+    fn not_done(&self, resource: &Name, operation: &OperationId) -> Result<Option<Epoch>, Self::Error>;
 
     /// The floor of a key, 0 if nobody has been admitted for it.
     ///

@@ -48,10 +48,13 @@ pub struct Record {
 pub enum Step {
     /// Store this record together with the content, in one atomic step that fails if the record read is no longer there.
     Write(Record),
-    /// The operation was done before, under the grant with this epoch: store nothing.
+    /// The operation was done before, under the grant with this epoch: the content stays as it is.
     Before {
         /// The epoch it was done under.
         epoch: Epoch,
+        /// What to store with that content all the same, in one atomic step, before the answer is given: whoever
+        /// is told that it was done has acted, and shuts out those before it. `None` if the floor is as high already.
+        raised: Option<Record>,
     },
 }
 
@@ -80,7 +83,8 @@ impl Record {
         let mut next = Record { floor, number: self.number + 1, operations: self.operations.clone() };
         if let Some(id) = operation {
             if let Some((epoch, _)) = self.operations.iter().find(|(_, done)| done == id.as_str()) {
-                return Ok(Step::Before { epoch: Epoch(*epoch) });
+                let raised = (floor > self.floor).then_some(next);
+                return Ok(Step::Before { epoch: Epoch(*epoch), raised });
             }
             next.operations.push((fence.epoch().0, id.as_str().to_owned()));
             let old = next.operations.len().saturating_sub(keep);
@@ -193,7 +197,8 @@ mod tests {
             record.admit(&Fence::new(key(), Epoch(9), Epoch(9)).unwrap(), Some(&id), 3).unwrap()
         };
         assert!(matches!(again(1), Step::Write(_)));
-        assert_eq!(again(2), Step::Before { epoch: Epoch(8) });
+        let Step::Before { epoch, raised: Some(raised) } = again(2) else { panic!("it was done") };
+        assert_eq!((epoch, raised.floor(), raised.number()), (Epoch(8), 9, 6));
     }
 
     #[test]

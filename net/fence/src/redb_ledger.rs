@@ -196,16 +196,29 @@ impl Ledger for RedbLedger {
         {
             let mut operations = write.open_table(OPERATIONS)?;
             let at = (resource.as_str(), operation.as_str());
-            let begun = operations.get(at)?.map_or_else(unix_seconds, |record| record.value().2);
-            operations.insert(at, (true, epoch.0, begun))?;
+            let known = operations.get(at)?.map(|record| record.value());
+            match known {
+                Some((true, ..)) => return Ok(()),
+                Some((false, _, begun)) => operations.insert(at, (true, epoch.0, begun))?,
+                None => operations.insert(at, (true, epoch.0, unix_seconds()))?,
+            };
         }
         Ok(write.commit()?)
     }
 
-    fn not_done(&self, resource: &Name, operation: &OperationId) -> Result<(), LedgerError> {
+    fn not_done(&self, resource: &Name, operation: &OperationId) -> Result<Option<Epoch>, LedgerError> {
         let write = self.0.begin_write()?;
-        write.open_table(OPERATIONS)?.remove((resource.as_str(), operation.as_str()))?;
-        Ok(write.commit()?)
+        {
+            let mut operations = write.open_table(OPERATIONS)?;
+            let at = (resource.as_str(), operation.as_str());
+            let known = operations.get(at)?.map(|record| record.value());
+            if let Some((true, epoch, _)) = known {
+                return Ok(Some(Epoch(epoch)));
+            }
+            operations.remove(at)?;
+        }
+        write.commit()?;
+        Ok(None)
     }
 
     fn floor(&self, key: &Key) -> Result<u64, LedgerError> {

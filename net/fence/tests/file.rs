@@ -80,7 +80,9 @@ fn an_operation_happens_once_also_when_a_successor_retries_it() {
     assert_eq!(file.write_once(&fence(3, 3), &of_monday, b"monday again").unwrap(), before);
     assert_eq!(file.write_once(&fence(4, 4), &of_monday, b"monday by 4").unwrap(), before);
     assert_eq!(content(&file), "monday by 3");
-    // That the successor found it done is no write: it has not shut out its predecessor yet.
+    // Who was told that it was done may rely on what it reads: its predecessor is out.
+    assert!(matches!(file.write(&fence(3, 3), b"late"), Err(Failed::Refused(_))));
+    assert_eq!(content(&file), "monday by 3");
     file.write_once(&fence(4, 4), &operation("tuesday"), b"tuesday").unwrap();
     assert!(matches!(file.write_once(&fence(3, 3), &of_monday, b"late"), Err(Failed::Refused(_))));
     file.write_once(&fence(4, 4), &operation("wednesday"), b"wednesday").unwrap();

@@ -118,8 +118,8 @@ impl Ledger for Forgetful {
         Ok(())
     }
 
-    fn not_done(&self, _: &Name, _: &OperationId) -> Result<(), Infallible> {
-        Ok(())
+    fn not_done(&self, _: &Name, _: &OperationId) -> Result<Option<Epoch>, Infallible> {
+        Ok(None)
     }
 
     fn floor(&self, key: &Key) -> Result<u64, Infallible> {
@@ -195,13 +195,15 @@ fn who_dies_in_the_middle_leaves_an_unknown_outcome_that_only_a_look_settles() {
     assert_eq!(gate(&path).once(&fence(2), &orders, &order, never).unwrap(), unknown);
     // A superseded holder settles nothing.
     assert!(matches!(gate(&path).settle(&fence(1), &orders, &order, true), Err(Failed::Refused(_))));
-    gate(&path).settle(&fence(2), &orders, &order, false).unwrap();
+    assert_eq!(gate(&path).settle(&fence(2), &orders, &order, false).unwrap(), None);
     let timed_out = || Err::<(), _>(Undone::Unknown("no answer"));
     let once = gate(&path).once(&fence(2), &orders, &order, timed_out).unwrap();
     assert_eq!(once, Once::Failed(Undone::Unknown("no answer")));
     let unknown = Once::Before(Past::Unknown { epoch: Epoch(2) });
     assert_eq!(gate(&path).once(&fence(2), &orders, &order, never).unwrap(), unknown);
-    gate(&path).settle(&fence(3), &orders, &order, true).unwrap();
+    assert_eq!(gate(&path).settle(&fence(3), &orders, &order, true).unwrap(), Some(Epoch(3)));
+    // A look that came too late takes nothing off the record.
+    assert_eq!(gate(&path).settle(&fence(3), &orders, &order, false).unwrap(), Some(Epoch(3)));
     let done = Once::Before(Past::Done { epoch: Epoch(3) });
     assert_eq!(gate(&path).once(&fence(3), &orders, &order, never).unwrap(), done);
 }

@@ -38,6 +38,18 @@ pub(crate) fn bad_fence(why: &str) -> Response {
     answer(StatusCode::BAD_REQUEST, "bad_fence", format!("{FENCE_HEADER}: {why}"), json!({}))
 }
 
+/// 400: the path has other spellings.
+pub(crate) fn bad_path() -> Response {
+    let message = "a path that is protected is spelled plainly: no . or .., no double slash, backslash or semicolon, and nothing escaped that need not be; nothing was forwarded";
+    answer(StatusCode::BAD_REQUEST, "bad_path", message.to_owned(), json!({}))
+}
+
+/// 403: the request names a second path.
+pub(crate) fn second_path() -> Response {
+    let message = "a request that names a second path (Destination) cannot be protected by one fence; nothing was forwarded";
+    answer(StatusCode::FORBIDDEN, "second_path", message.to_owned(), json!({}))
+}
+
 /// 403: the fence is of another key than the one that protects this path.
 pub(crate) fn wrong_key(wanted: Option<&Key>) -> Response {
     let message = match wanted {

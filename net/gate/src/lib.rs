@@ -7,26 +7,25 @@
 //! answer, a broken connection, a crash of the gate) it may still take effect: no higher epoch passes until the resource, by the
 //! operator's word, cannot act on it any more ([`Config::upstream_max`]).
 //!
-//! [`config`] says what can be set; [`turns`] keeps one key's requests in order and remembers unknown outcomes; [`proxy`] is the
-//! way of one request; [`answers`] what the gate itself answers; [`metrics`] what it counts.
+//! `config.rs` says what can be set; `serve.rs` takes connections; `proxy.rs` is the way of one request, `turns.rs` keeps
+//! those of one key in order and remembers unknown outcomes, `body.rs` tells when the last of a body has been
+//! forwarded, `paths.rs` which paths mean what they look like; `answers.rs` what the gate itself answers.
 
 mod answers;
+mod body;
 mod config;
 mod metrics;
+mod paths;
 mod proxy;
+mod serve;
 mod turns;
 
-use std::sync::Arc;
-
-use axum::Router;
-use axum::routing::get;
-use palisade_fence::{LedgerError, RedbLedger};
-use tokio::net::TcpListener;
+use palisade_fence::LedgerError;
 
 pub use answers::FENCE_HEADER;
 pub use config::{Config, Route, RouteError, Upstream, UpstreamError};
 pub use metrics::Metrics;
-use proxy::Gate;
+pub use serve::Gate;
 
 /// Why a gate ended.
 #[derive(Debug, thiserror::Error)]
@@ -39,28 +38,4 @@ pub enum GateError {
     /// A socket failed.
     #[error("cannot serve: {0}")]
     Io(#[from] std::io::Error),
-}
-
-/// Serves until `stop` completes: requests on `listener`, and `/metrics` and `/healthz` on `admin`. Requests under way are
-/// then finished, since to break them off would leave their outcome unknown.
-///
-/// # Errors
-/// When the ledger cannot be opened or a socket fails.
-pub async fn serve(
-    config: Config,
-    listener: TcpListener,
-    admin: TcpListener,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> Result<(), GateError> {
-    let ledger = RedbLedger::open(&config.ledger)?;
-    let gate = Arc::new(Gate::new(config, ledger)?);
-    let of_admin = Arc::clone(&gate);
-    let watch = Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/metrics", get(move || async move { of_admin.metrics.render() }));
-    let watched = tokio::spawn(async move { axum::serve(admin, watch).await });
-    let served = Router::new().fallback(proxy::handle).with_state(gate);
-    let ended = axum::serve(listener, served).with_graceful_shutdown(stop).await;
-    watched.abort();
-    Ok(ended?)
 }

@@ -8,31 +8,32 @@ use axum::extract::{Request, State};
 use axum::http::header::{self, HeaderMap, HeaderName};
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use http_body_util::Limited;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use palisade_fence::{Failed, Fence, FenceError, Key, LedgerError, RedbLedger};
+use palisade_fence::{Failed, Fence, FenceError, Key, Ledger, LedgerError, RedbLedger};
 use tokio::sync::Semaphore;
 
 use crate::answers::{self, FENCE_HEADER};
+use crate::body::{Passage, Watched, watched};
 use crate::config::Config;
 use crate::metrics::Metrics;
+use crate::paths::is_plain;
 use crate::turns::{Turn, Turns};
 
 /// A gate at work.
-pub(crate) struct Gate {
+pub(crate) struct Proxy {
     config: Config,
     ledger: Arc<RedbLedger>,
     turns: Turns,
-    client: Client<HttpConnector, Body>,
+    client: Client<HttpConnector, Watched>,
     room: Arc<Semaphore>,
     pub(crate) metrics: Metrics,
 }
 
-impl Gate {
+impl Proxy {
     /// What was on its way when the last gate of this ledger ended has an unknown outcome.
-    pub(crate) fn new(config: Config, ledger: RedbLedger) -> Result<Gate, LedgerError> {
+    pub(crate) fn new(config: Config, ledger: RedbLedger) -> Result<Proxy, LedgerError> {
         let turns = Turns::new(config.queue, config.queue_within, config.upstream_max);
         for (key, epoch) in ledger.in_flight()? {
             tracing::warn!(%key, %epoch, "a write was on its way when the gate ended; its outcome is unknown");
@@ -41,7 +42,7 @@ impl Gate {
         let mut client = Client::builder(TokioExecutor::new());
         // A request that may have been heard is never sent again behind our back.
         client.retry_canceled_requests(false);
-        Ok(Gate {
+        Ok(Proxy {
             room: Arc::new(Semaphore::new(config.requests_max)),
             turns,
             ledger: Arc::new(ledger),
@@ -62,6 +63,15 @@ impl Gate {
         };
         let text = std::str::from_utf8(value.as_bytes()).map_err(|_| bad("it is not UTF-8"))?;
         let fence: Fence = text.parse().map_err(|e: FenceError| bad(&e.to_string()))?;
+        if !self.config.routes.is_empty() {
+            if !is_plain(request.uri().path()) {
+                return Err(Box::new(answers::bad_path()));
+            }
+            // The other path of a MOVE or COPY (RFC 4918) is another's to protect.
+            if request.headers().contains_key(DESTINATION) {
+                return Err(Box::new(answers::second_path()));
+            }
+        }
         match self.config.protector(request.uri().path()) {
             Ok(None) => Ok(fence),
             Ok(Some(key)) if key == fence.key() => Ok(fence),
@@ -71,17 +81,20 @@ impl Gate {
     }
 
     /// Waits for the turn of the fence's key, applies the rule, forwards, and ends the turn when the outcome is known.
-    async fn write(&self, fence: Fence, request: Request) -> Response {
+    async fn write(self: &Arc<Self>, fence: Fence, request: Request) -> Response {
         let Some(mut turn) = self.turns.wait(fence.key()).await else {
             self.metrics.busy.add();
             return answers::busy();
         };
-        if let Some((epoch, left)) = turn.held_back(fence.epoch()) {
-            self.metrics.held_back.add();
-            return answers::held_back(&fence, epoch, left);
-        }
+        let held_back = turn.held_back(fence.epoch());
+        // Who is held back raises the floor all the same, so that the older one makes its outcome unknown no longer.
+        let departs = held_back.is_none();
         let (ledger, shown) = (Arc::clone(&self.ledger), fence.clone());
-        match tokio::task::spawn_blocking(move || ledger.depart(&shown)).await {
+        let admitted = tokio::task::spawn_blocking(move || match departs {
+            true => ledger.depart(&shown),
+            false => ledger.admit(&shown),
+        });
+        match admitted.await {
             Ok(Ok(())) => {}
             Ok(Err(Failed::Refused(refused))) => {
                 self.metrics.superseded.add();
@@ -94,11 +107,17 @@ impl Gate {
                 return answers::no_ledger();
             }
         }
+        if let Some((epoch, left)) = held_back {
+            self.metrics.held_back.add();
+            return answers::held_back(&fence, epoch, left);
+        }
         turn.departs(fence.epoch());
-        let (response, known) = self.forward(request).await;
+        let (response, known, passage) = self.forward(request).await;
         if known {
             self.metrics.written.add();
-            self.arrived(turn, fence.key()).await;
+            let (proxy, key) = (Arc::clone(self), fence.key().clone());
+            // The answer need not wait for what is left of the body, but the turn does.
+            tokio::spawn(async move { proxy.end_turn(turn, passage, &key).await });
         } else {
             self.metrics.unknown.add();
             tracing::warn!(fence = %fence, "the outcome of a write is unknown");
@@ -106,7 +125,14 @@ impl Gate {
         response
     }
 
-    async fn arrived(&self, mut turn: Turn, key: &Key) {
+    /// Ends a turn once nothing of the request can reach the resource any more.
+    async fn end_turn(&self, mut turn: Turn, mut passage: Passage, key: &Key) {
+        if tokio::time::timeout(self.config.answer_within, passage.over()).await.is_err() {
+            // The turn and the body are dropped: the rest does not pass, and the outcome is unknown.
+            self.metrics.unknown.add();
+            tracing::warn!(%key, "the rest of a body did not come; the outcome of its write is unknown");
+            return;
+        }
         if !turn.arrived() {
             return;
         }
@@ -118,41 +144,50 @@ impl Gate {
         }
     }
 
-    /// Sends the request on, and says whether its outcome is known.
-    async fn forward(&self, request: Request) -> (Response, bool) {
-        let Some(uri) = self.config.upstream.at(request.uri()) else {
-            return (answers::unreachable("the path makes no address"), true);
-        };
+    /// Sends the request on, and says whether its outcome is known once its body has passed.
+    async fn forward(&self, request: Request) -> (Response, bool, Passage) {
         let (mut parts, body) = request.into_parts();
+        let (body, passage) = watched(body, self.config.body_max);
+        let Some(uri) = self.config.upstream.at(&parts.uri) else {
+            return (answers::unreachable("the path makes no address"), true, passage);
+        };
         parts.uri = uri;
         parts.version = axum::http::Version::HTTP_11;
         strip_hop_by_hop(&mut parts.headers);
         if let Ok(host) = HeaderValue::from_str(self.config.upstream.authority().as_str()) {
             parts.headers.insert(header::HOST, host);
         }
-        let body = Body::new(Limited::new(body, self.config.body_max));
         let sent = self.client.request(Request::from_parts(parts, body));
         match tokio::time::timeout(self.config.answer_within, sent).await {
             Ok(Ok(response)) => {
-                // Another gateway behind this one that does not know either.
-                let known =
-                    !matches!(response.status(), StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT);
                 let (mut parts, body) = response.into_parts();
                 strip_hop_by_hop(&mut parts.headers);
-                (Response::from_parts(parts, Body::new(body)), known)
+                let known = is_outcome(parts.status);
+                (Response::from_parts(parts, Body::new(body)), known, passage)
             }
             Ok(Err(e)) if e.is_connect() => {
                 self.metrics.unreachable.add();
-                (answers::unreachable(&root_cause(&e)), true)
+                (answers::unreachable(&root_cause(&e)), true, passage)
             }
-            Ok(Err(e)) => (answers::unknown(&root_cause(&e)), false),
-            Err(_) => (answers::unknown("the resource did not answer in time"), false),
+            Ok(Err(e)) => (answers::unknown(&root_cause(&e)), false, passage),
+            Err(_) => (answers::unknown("the resource did not answer in time"), false, passage),
         }
     }
 }
 
+/// Whether an answer says what became of a write: not that of a gateway which does not know, nor a promise
+/// to do it later.
+fn is_outcome(status: StatusCode) -> bool {
+    !matches!(status, StatusCode::ACCEPTED | StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT)
+}
+
+/// Names a second path.
+const DESTINATION: &str = "destination";
+/// Make a method of another, for resources that heed them.
+const OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
+
 /// The way of every request.
-pub(crate) async fn handle(State(gate): State<Arc<Gate>>, request: Request) -> Response {
+pub(crate) async fn handle(State(gate): State<Arc<Proxy>>, request: Request) -> Response {
     let Ok(room) = Arc::clone(&gate.room).try_acquire_owned() else {
         gate.metrics.busy.add();
         return answers::busy();
@@ -166,7 +201,12 @@ pub(crate) async fn handle(State(gate): State<Arc<Gate>>, request: Request) -> R
     let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if reads && !gate.config.fence_reads {
         gate.metrics.reads.add();
-        return gate.forward(request).await.0;
+        let mut request = request;
+        OVERRIDES.iter().for_each(|name| drop(request.headers_mut().remove(*name)));
+        let (response, _, mut passage) = gate.forward(request).await;
+        // Whoever reads may send a body, which goes on as long as it likes.
+        tokio::spawn(async move { passage.over().await });
+        return response;
     }
     let fence = match gate.fence(&request) {
         Ok(fence) => fence,

@@ -18,7 +18,7 @@ use hyper::body::{Body as HttpBody, Frame};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use palisade_gate::{Config, FENCE_HEADER, serve};
+use palisade_gate::{Config, FENCE_HEADER};
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot};
@@ -69,16 +69,28 @@ impl Resource {
     }
 
     async fn write(self, path: String, request: Request<Body>) -> String {
-        let resource = self;
-        if path == "/slow" {
-            resource.came.add_permits(1);
-            resource.go.acquire().await.unwrap().forget();
+        if path == "/early" {
+            // It answers before it has heard all.
+            tokio::spawn(self.take(request));
+            return "begun".to_owned();
         }
-        let body = request.into_body().collect().await.unwrap().to_bytes();
-        let text = String::from_utf8(body.to_vec()).unwrap();
-        resource.written.lock().unwrap().push(text);
-        resource.at_work.lock().unwrap().0 -= 1;
+        if path == "/slow" {
+            self.came.add_permits(1);
+            self.go.acquire().await.unwrap().forget();
+        }
+        self.take(request).await;
         "done".to_owned()
+    }
+
+    async fn take(self, request: Request<Body>) {
+        // Of what breaks off it does what it has heard.
+        let mut body = request.into_body();
+        let mut text = Vec::new();
+        while let Some(Ok(frame)) = body.frame().await {
+            text.extend_from_slice(frame.data_ref().unwrap());
+        }
+        self.written.lock().unwrap().push(String::from_utf8(text).unwrap());
+        self.at_work.lock().unwrap().0 -= 1;
     }
 
     fn written(&self) -> String {
@@ -116,7 +128,8 @@ impl Gate {
         let (address, at_admin) = (listener.local_addr().unwrap(), admin.local_addr().unwrap());
         let (stop, stopped) = oneshot::channel();
         let ended = tokio::spawn(async move {
-            serve(config, listener, admin, async { drop(stopped.await) }).await.unwrap();
+            let gate = palisade_gate::Gate::open(config).unwrap();
+            gate.serve(listener, admin, async { drop(stopped.await) }).await.unwrap();
         });
         let client = Client::builder(TokioExecutor::new()).build_http();
         Gate { address, admin: at_admin, client, stop: Some(stop), ended }
@@ -241,12 +254,13 @@ async fn while_an_outcome_is_unknown_no_higher_epoch_passes() {
     let gate = Gate::start(config).await;
     let (status, body) = gate.put("/slow", Some("k@1/1"), "late").await;
     assert_eq!((status, &body["error"]), (StatusCode::GATEWAY_TIMEOUT, &"unknown".into()));
+    // The holder itself may go on, and what it does makes the earlier outcome no better known.
+    assert_eq!(gate.put("/r", Some("k@1/1"), "by 1").await.0, StatusCode::OK);
     let (status, body) = gate.put("/r", Some("k@2/2"), "by 2").await;
     assert_eq!((status, &body["error"]), (StatusCode::SERVICE_UNAVAILABLE, &"held_back".into()));
     assert_eq!(body["unknown_epoch"], 1);
-    // The holder itself may go on, and what it does makes the earlier outcome no better known.
-    assert_eq!(gate.put("/r", Some("k@1/1"), "by 1").await.0, StatusCode::OK);
-    assert_eq!(gate.put("/r", Some("k@2/2"), "by 2").await.0, StatusCode::SERVICE_UNAVAILABLE);
+    // Until somebody newer has come.
+    assert_eq!(gate.put("/r", Some("k@1/1"), "by 1").await.0, StatusCode::PRECONDITION_FAILED);
     // Now the late one takes effect, and nothing of a higher epoch lies under it.
     resource.go.add_permits(1);
     let passed = async {
@@ -297,6 +311,105 @@ async fn a_body_that_breaks_off_leaves_the_outcome_unknown() {
     let (status, _) = gate.put("/r", Some("k@1/1"), body).await;
     assert_eq!(status, StatusCode::GATEWAY_TIMEOUT);
     assert_eq!(gate.put("/r", Some("k@2/2"), "x").await.0, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn a_turn_lasts_until_the_last_of_its_body_has_passed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (resource, upstream) = Resource::start().await;
+    let gate = Arc::new(Gate::start(config(dir.path(), upstream)).await);
+    let (send, body) = tokio::sync::mpsc::unbounded_channel();
+    send.send(Bytes::from("by 5")).unwrap();
+    // The resource answers although the body has not ended.
+    assert_eq!(gate.put("/early", Some("k@5/5"), Body::new(Channel(body))).await.0, StatusCode::OK);
+    let of_task = Arc::clone(&gate);
+    let mut newer = tokio::spawn(async move { of_task.put("/r", Some("k@6/6"), "by 6").await.0 });
+    assert!(timeout(Duration::from_millis(200), &mut newer).await.is_err(), "it waits for its turn");
+    send.send(Bytes::from(", to the end")).unwrap();
+    drop(send);
+    assert_eq!(timeout(DEADLINE, newer).await.unwrap().unwrap(), StatusCode::OK);
+    assert_eq!(resource.written(), "by 5, to the end,by 6");
+}
+
+#[tokio::test]
+async fn a_body_that_never_ends_is_cut_off_and_its_outcome_unknown() {
+    let dir = tempfile::tempdir().unwrap();
+    let (resource, upstream) = Resource::start().await;
+    let mut config = config(dir.path(), upstream);
+    config.answer_within = Duration::from_millis(200);
+    let gate = Gate::start(config).await;
+    let (send, body) = tokio::sync::mpsc::unbounded_channel();
+    send.send(Bytes::from("by 5")).unwrap();
+    assert_eq!(gate.put("/early", Some("k@5/5"), Body::new(Channel(body))).await.0, StatusCode::OK);
+    assert_eq!(gate.put("/r", Some("k@6/6"), "by 6").await.0, StatusCode::SERVICE_UNAVAILABLE);
+    // Nothing more of it passes.
+    let _ = send.send(Bytes::from(", too late"));
+    timeout(DEADLINE, async {
+        while resource.written().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!(resource.written(), "by 5");
+}
+
+#[tokio::test]
+async fn who_is_held_back_shuts_out_the_older_one_that_would_hold_it_back_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_resource, upstream) = Resource::start().await;
+    let mut config = config(dir.path(), upstream);
+    config.answer_within = Duration::from_millis(100);
+    let gate = Gate::start(config).await;
+    assert_eq!(gate.put("/slow", Some("k@5/5"), "x").await.0, StatusCode::GATEWAY_TIMEOUT);
+    assert_eq!(gate.put("/slow", Some("k@5/5"), "x").await.0, StatusCode::GATEWAY_TIMEOUT);
+    assert_eq!(gate.put("/r", Some("k@6/6"), "x").await.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(gate.put("/slow", Some("k@5/5"), "x").await.0, StatusCode::PRECONDITION_FAILED);
+}
+
+#[tokio::test]
+async fn a_path_with_other_spellings_and_a_second_path_are_not_forwarded_under_a_protected_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (resource, upstream) = Resource::start().await;
+    let mut config = config(dir.path(), upstream);
+    config.routes = vec!["/a=ka".parse().unwrap(), "/b=kb".parse().unwrap()];
+    let gate = Gate::start(config).await;
+    for path in ["/a/../b/x", "/a/%2e%2e/b/x", "/a/..%2fb", "/a/./x", "/a//x"] {
+        let (status, body) = gate.put(path, Some("ka@5/5"), "x").await;
+        assert_eq!((status, &body["error"]), (StatusCode::BAD_REQUEST, &"bad_path".into()), "{path}");
+    }
+    let request = Request::builder().method("MOVE").uri(format!("http://{}/a/x", gate.address));
+    let request = request.header(FENCE_HEADER, "ka@5/5").header("Destination", "http://h/b/y");
+    let response = gate.client.request(request.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::FORBIDDEN);
+    assert_eq!(resource.written(), "");
+}
+
+#[tokio::test]
+async fn a_gate_ends_although_a_client_has_sent_half_a_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_resource, upstream) = Resource::start().await;
+    let mut config = config(dir.path(), upstream);
+    config.answer_within = Duration::from_millis(100);
+    let gate = Gate::start(config).await;
+    let mut half = tokio::net::TcpStream::connect(gate.address).await.unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut half, b"GET / HTT").await.unwrap();
+    gate.end().await;
+}
+
+/// A body that goes on as long as there is a sender.
+struct Channel(tokio::sync::mpsc::UnboundedReceiver<Bytes>);
+
+impl HttpBody for Channel {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(cx).map(|chunk| chunk.map(|chunk| Ok(Frame::data(chunk))))
+    }
 }
 
 /// A body of unknown length.

@@ -9,8 +9,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-use palisade_types::limits::{PAGE_ROWS_MAX, RESOURCE_CLAIM_COST, RESOURCE_KEYS_SHOWN};
-use palisade_types::{Key, LogIndex, Mutant, Name, Reply, ResourceRow};
+use palisade_types::limits::{
+    PAGE_ROWS_MAX, RESOURCE_CLAIM_COST, RESOURCE_KEYS_SHOWN, RESOURCES_PER_KEY_MAX,
+};
+use palisade_types::{Key, LogIndex, Mutant, Name, Refusal, Reply, ResourceRow};
 
 use crate::machine::{Applied, Machine};
 
@@ -160,10 +162,15 @@ fn checked(text: &str) -> Name {
 impl Machine {
     /// Puts a claim on record. One that is on record already becomes the newest, whatever the quota.
     pub(crate) fn claim_resource(&mut self, at: Applied, resource: &str, key: &str) -> Reply {
-        if self.resources.find(resource, key).is_none()
-            && let Some(refusal) = self.over_quota(RESOURCE_CLAIM_COST + size(resource, key))
-        {
-            return Reply::Refused(refusal);
+        if self.resources.find(resource, key).is_none() {
+            let claimed = self.resources.by_key.get(key).map_or(0, BTreeSet::len);
+            if claimed >= RESOURCES_PER_KEY_MAX {
+                let (what, limit) = ("the resources of one key".into(), RESOURCES_PER_KEY_MAX as u64);
+                return Reply::Refused(Refusal::QuotaExceeded { what, limit });
+            }
+            if let Some(refusal) = self.over_quota(RESOURCE_CLAIM_COST + size(resource, key)) {
+                return Reply::Refused(refusal);
+            }
         }
         self.resources.claim(resource, key);
         if self.resources.len() > self.limits.resource_claims as usize {

@@ -34,6 +34,8 @@ pub const PAGE_VALUE_BYTES_MAX: usize = 256 * 1024;
 /// How many last transitions of a key are kept.
 pub const TRANSITIONS_KEPT: usize = 8;
 
+/// The most resources that one key claims: to withdraw them all is one step.
+pub const RESOURCES_PER_KEY_MAX: usize = 100;
 /// The most keys of a resource that a row of a listing names.
 pub const RESOURCE_KEYS_SHOWN: usize = 16;
 

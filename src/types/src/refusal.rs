@@ -90,7 +90,7 @@ pub enum Refusal {
         last: Epoch,
     },
     /// The ephemeral key is another session's, which lives or whose keys are about to be removed.
-    #[error("the key belongs to session {session}{}", Owner(owner.as_ref()))]
+    #[error("the ephemeral key belongs to session {session}{}", Owner(owner.as_ref()))]
     OwnedByOther {
         /// Whose it is.
         session: SessionId,

@@ -87,7 +87,15 @@ impl Resource {
             };
             let next = match record.admit(fence, operation, OPERATIONS_KEPT) {
                 Ok(Step::Write(next)) => next,
-                Ok(Step::Before { epoch }) => return Answer::Before { epoch: epoch.0 },
+                Ok(Step::Before { epoch, raised: None }) => return Answer::Before { epoch: epoch.0 },
+                // The same content under a higher floor.
+                Ok(Step::Before { epoch, raised: Some(raised) }) => {
+                    let (_, same) = Record::open(bytes, &self.key).unwrap();
+                    if self.put(&raised.seal(&self.key, same), tag) {
+                        return Answer::Before { epoch: epoch.0 };
+                    }
+                    continue;
+                }
                 Err(refused) => return Answer::Refused { floor: refused.floor },
             };
             between();

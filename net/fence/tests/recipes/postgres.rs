@@ -94,6 +94,8 @@ impl crate::Resource for Resource {
         if tx.execute(sql::POSTGRES_BEGIN, &[&RESOURCE, &operation.as_str(), &epoch]).unwrap() == 0 {
             let epoch = "SELECT epoch FROM palisade_operation WHERE resource = $1 AND id = $2";
             let row = tx.query_one(epoch, &[&RESOURCE, &operation.as_str()]).unwrap();
+            // The raised floor counts all the same.
+            tx.commit().unwrap();
             return Answer::Before { epoch: row.get::<_, i64>(0).cast_unsigned() };
         }
         tx.execute(SET, &[&text, &RESOURCE]).unwrap();

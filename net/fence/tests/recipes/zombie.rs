@@ -175,9 +175,13 @@ pub(crate) fn stopped_in_its_write(
 pub(crate) fn retried_by_a_successor(kind: &str, address: &str, resource: &mut dyn Resource) {
     let (mut first, mut successor) = (Writer::start(kind, address), Writer::start(kind, address));
     assert_eq!(first.ask(&format!("once {} monday monday-by-5", fence(5))), Answer::Written);
-    first.signal(Signal::KILL);
+    first.stop();
+    first.tell(&format!("once {} noon zombie", fence(5)));
     let retry = format!("once {} monday monday-by-6", fence(6));
     assert_eq!(successor.ask(&retry), Answer::Before { epoch: 5 });
+    // That it was told so shuts out its predecessor: it may rely on what it reads.
+    first.signal(Signal::CONT);
+    assert_eq!(first.answer(), Answer::Refused { floor: 6 });
     assert_eq!(resource.read(), "monday-by-5");
     assert_eq!(successor.ask(&format!("once {} tuesday tuesday", fence(6))), Answer::Written);
     assert_eq!(resource.read(), "tuesday");

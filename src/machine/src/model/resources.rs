@@ -10,6 +10,10 @@ impl Model {
     pub(super) fn claim_resource(&mut self, revision: LogIndex, resource: &Name, key: &Key) -> Reply {
         let pair = (resource.clone(), key.clone());
         let known = self.resources.contains(&pair);
+        if !known && self.resources.iter().filter(|(_, of)| of == key).count() >= 100 {
+            let what = "the resources of one key".into();
+            return Reply::Refused(Refusal::QuotaExceeded { what, limit: 100 });
+        }
         let over = self.over_quota(256 + (resource.len() + key.len()) as u64);
         if let Some(refusal) = over.filter(|_| !known) {
             return Reply::Refused(refusal);

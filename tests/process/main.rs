@@ -14,6 +14,7 @@ mod readme;
 mod reads;
 mod seccomp;
 mod sessions;
+mod supervisor;
 mod support;
 mod tour;
 mod values;

@@ -45,6 +45,7 @@ mod link;
 mod lock;
 mod operator;
 mod reads;
+mod renewals;
 mod session;
 mod shutdown;
 mod values;
@@ -62,9 +63,10 @@ pub use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 pub use palisade_types::{
     Cause, Class, ClusterId, Cursor, CursorError, Description, Epoch, Event, Fence, FenceError, Floor,
     Happened, HolderInfo, LockRow, LogIndex, Mode, OperatorAct, OperatorRow, Outcome, Refusal, Refused,
-    Selector, SessionId, SessionRow, Standing, Transition, TransitionKind, ValueRow, WaiterInfo,
+    Selector, SessionId, SessionRow, Standing, Time, Transition, TransitionKind, ValueRow, WaiterInfo,
 };
 pub use reads::{LeaseReader, Reader, StaleReader};
+pub use renewals::{LeaseTimes, Renewals};
 pub use session::{Session, SessionBuilder};
 pub use shutdown::Termination;
 pub use watch::{Listing, Watch, WatchError, WatchItem, WatchRequest};

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::command::{ClaimEvent, Command, LostReceiver, Tag};
 use crate::error::{AcquireError, CallError, LostReason, NotDowngraded, name};
+use crate::renewals::Renewals;
 use crate::session::{Handle, lost, lost_now};
 use crate::values::value;
 
@@ -341,6 +342,11 @@ impl Guard {
     /// before silence can end the lease elsewhere. May be awaited any number of times.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + use<> {
         lost(self.lost.clone())
+    }
+
+    /// The renewals of its session, as [`crate::Session::renewals`].
+    pub fn renewals(&self) -> Renewals {
+        Renewals::of(self.claim.handle.lease.clone())
     }
 
     pub(crate) fn tag(&self) -> Tag {

@@ -98,7 +98,8 @@ fn a_lock_that_an_operator_took_is_lost_although_the_session_lives() {
 fn a_wrapper_that_is_stopped_leaves_it_open_and_one_that_was_killed_has_lost_the_lock() {
     let _one = one_cluster();
     let cluster = Cluster::start();
-    let mut checker = Checker::start(&cluster, &["lock", "--advisory", "--ttl", "10m", "--kill-after", "60s", "k"]);
+    let mut checker =
+        Checker::start(&cluster, &["lock", "--advisory", "--ttl", "10m", "--kill-after", "60s", "k"]);
     assert_eq!(checker.check().0, "0");
     checker.process.signal(Signal::STOP);
     let (status, said) = checker.check();
@@ -119,7 +120,8 @@ fn a_wrapper_that_is_stopped_leaves_it_open_and_one_that_was_killed_has_lost_the
 fn without_a_quorum_it_is_unknown_unless_the_wrapper_says_that_it_is_lost() {
     let _one = one_cluster();
     let mut cluster = Cluster::start();
-    let mut checker = Checker::start(&cluster, &["lock", "--advisory", "--ttl", "10m", "--kill-after", "60s", "k"]);
+    let mut checker =
+        Checker::start(&cluster, &["lock", "--advisory", "--ttl", "10m", "--kill-after", "60s", "k"]);
     assert_eq!(checker.check().0, "0");
     for node in 1..=3 {
         cluster.kill_node(node);

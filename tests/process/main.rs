@@ -16,6 +16,7 @@ mod seccomp;
 mod sessions;
 mod supervisor;
 mod support;
+mod terminal;
 mod tour;
 mod values;
 mod watch;

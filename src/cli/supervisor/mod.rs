@@ -3,7 +3,6 @@
 //! stopped, hung or dead. All that the command starts is found again below it, because it is a sub-reaper:
 //! what loses its parent becomes its child. The wrapper is one too, for when the supervisor is killed.
 
-
 pub(super) mod protocol;
 mod run;
 pub(super) mod task;

@@ -212,6 +212,23 @@ fn a_supervisor_that_is_killed_or_stopped_leaves_nothing_behind() {
 }
 
 #[test]
+fn who_flees_by_forking_and_ending_all_the_time_is_caught() {
+    let _one = one_cluster();
+    let cluster = Cluster::start();
+    // Each generation starts the next and ends; without its file the last one ends too.
+    let flee = cluster.path("flee");
+    std::fs::write(&flee, "trap '' TERM; sh \"$0\" &\n").expect("a script");
+    let lock = ["lock", "--ttl", "10m", "--kill-after", "200ms", "--advisory", "k"];
+    let script = format!("( setsid sh '{}' & ); echo up; exec sleep 1000", flee.display());
+    let mut tree = Tree::start(&cluster, "fleeing", &lock, &script);
+    until("they are on the run", || (tree.running().len() > 3).then_some(()));
+    tree.wrapper.signal(Signal::TERM);
+    assert_eq!(tree.wrapper.wait().code(), Some(128 + 15), "{}", tree.wrapper.stderr());
+    // A look at /proc may miss one of them, so look more than once.
+    (0..20).for_each(|_| assert_eq!(tree.running(), []));
+}
+
+#[test]
 fn a_forced_release_ends_the_command_with_all_it_started() {
     let _one = one_cluster();
     let cluster = Cluster::start();

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use palisade_client::{CallError, Guard, Leadership, LostReason, Session};
+use palisade_client::{CallError, Guard, Leadership, LostReason, Renewals, Session};
 use palisade_types::limits::VALUE_BYTES_MAX;
 
 use super::args::{ElectArgs, Global};
@@ -42,6 +42,10 @@ impl Kept for Leadership {
 
     fn grace(&self) -> Duration {
         (**self).grace()
+    }
+
+    fn renewals(&self) -> Renewals {
+        (**self).renewals()
     }
 
     fn failure(&self, reason: LostReason) -> Failure {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use palisade::clock;
 use palisade_client::{
-    AcquireError, CallError, Client, Conflict, Guard, HolderInfo, LostReason, Queued, Session,
+    AcquireError, CallError, Client, Conflict, Guard, HolderInfo, LostReason, Queued, Renewals, Session,
 };
 use palisade_types::limits::{TTL_MAX, TTL_MIN};
 use palisade_types::{Time, name};
@@ -16,22 +16,17 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::advice;
-use super::answers::{self, Answers};
 use super::args::{Global, SessionArgs, WaitArgs};
-use super::child::{Change, Job};
 use super::connect;
 use super::exit::{self, Failure};
 use super::output::holder_text;
+use super::run::run_command;
 use super::signals::{Caught, SignalNumber, Signals};
 
 /// How long release and close may take at the end; what they do not reach ends with the session.
 const GOODBYE: Duration = Duration::from_secs(5);
 /// How long after the release a warning may still come.
 const LAST_WORD: Duration = Duration::from_millis(100);
-/// How often the group is looked at while it is being ended.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// How long the kernel may take to end a killed group before we report anyway.
-const AFTER_KILL: Duration = Duration::from_secs(2);
 
 /// What is kept while a command runs.
 pub(super) trait Kept {
@@ -43,6 +38,8 @@ pub(super) trait Kept {
     fn remaining(&self) -> Duration;
     /// How long nobody else can have it, however long we are silent.
     fn grace(&self) -> Duration;
+    /// The renewals as they are acknowledged.
+    fn renewals(&self) -> Renewals;
     /// Says that it is lost.
     fn failure(&self, reason: LostReason) -> Failure;
 }
@@ -293,69 +290,4 @@ fn environment(global: &Global, guard: &Guard) -> [(&'static str, String); 6] {
         ("PALISADE_SESSION", guard.session().to_string()),
         ("PALISADE_ENDPOINTS", global.endpoints.join(",")),
     ]
-}
-
-/// Runs a command to its end, or to the loss of what is kept. `job`: its words, its environment, and how
-/// long after SIGTERM a SIGKILL follows.
-pub(super) async fn run_command(
-    kept: &impl Kept,
-    job: (&[OsString], &[(&str, String)], Duration),
-    signals: &mut Signals,
-) -> Result<u8, Failure> {
-    let (words, environment, kill_after) = job;
-    if !kept.is_valid() {
-        // We were stopped right after the grant: the command must not even start.
-        return Err(kept.failure(LostReason::DeadlinePassed));
-    }
-    let answers = Answers::open()?;
-    let asked_at = [(answers::VARIABLE, answers.name().to_owned())];
-    let mut job = Job::spawn(words, &[environment, &asked_at].concat())?;
-    loop {
-        tokio::select! {
-            biased;
-            reason = kept.lost() => {
-                // Nobody answers any more: it is lost.
-                drop(answers);
-                end_group(kept, &mut job, kill_after).await;
-                return Err(kept.failure(reason));
-            }
-            caught = signals.next() => match caught {
-                Caught::Child => match job.change() {
-                    // The lease may have run out while we were stopped and the command ended: the
-                    // clock knows before the client's task does.
-                    Some(Change::Ended(_)) if !kept.is_valid() => {
-                        drop(answers);
-                        end_group(kept, &mut job, kill_after).await;
-                        return Err(kept.failure(LostReason::DeadlinePassed));
-                    }
-                    Some(Change::Ended(code)) => return Ok(code),
-                    Some(Change::Stopped) => job.stop_with_it(),
-                    None => (),
-                },
-                Caught::Stop => job.signal(Signal::TSTP),
-                Caught::Continue => job.signal(Signal::CONT),
-                Caught::Other(n) => if let Some(signal) = Signal::from_named_raw(n.0) { job.signal(signal) },
-            },
-            never = answers.serve(|| kept.remaining()) => match never {},
-        }
-    }
-}
-
-/// Ends the whole group: SIGTERM, then SIGKILL after `kill_after`, and in any case while a quarter of
-/// the time is left in which nobody else can be granted the lock. No time is left once the cluster
-/// has ended the session, or when we were stopped past the end of the lease.
-async fn end_group(kept: &impl Kept, job: &mut Job, kill_after: Duration) {
-    let reserve = kept.grace() / 4;
-    job.signal(Signal::TERM);
-    // A stopped process acts on SIGTERM only once it goes on.
-    job.signal(Signal::CONT);
-    let began = clock::now();
-    while job.group_runs() && clock::now().since(began) < kill_after && kept.grace() > reserve {
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
-    job.signal(Signal::KILL);
-    let killed = clock::now();
-    while job.group_runs() && clock::now().since(killed) < AFTER_KILL {
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
 }

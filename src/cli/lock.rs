@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use palisade_client::{AcquireError, CallError, Guard, LostReason, Session};
+use palisade_client::{AcquireError, CallError, Guard, LostReason, Renewals, Session};
 
 use super::args::{Global, LockArgs};
 use super::exit::{self, Failure};
@@ -45,6 +45,10 @@ impl Kept for Guard {
 
     fn grace(&self) -> Duration {
         Guard::grace(self)
+    }
+
+    fn renewals(&self) -> Renewals {
+        Guard::renewals(self)
     }
 
     fn failure(&self, reason: LostReason) -> Failure {

@@ -20,7 +20,9 @@ mod operator;
 mod output;
 mod put;
 mod reads;
+mod run;
 mod signals;
+mod supervisor;
 mod sys;
 mod terminal;
 mod watch;
@@ -35,6 +37,9 @@ use exit::Failure;
 
 /// Parses the arguments, runs the verb, and turns its end into an exit status.
 pub(crate) fn main() -> ExitCode {
+    if let Some(code) = supervisor::run(std::env::args_os().skip(1)) {
+        return ExitCode::from(code);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {

@@ -3,14 +3,15 @@
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use palisade_client::{LostReason, Session};
+use palisade_client::{LostReason, Renewals, Session};
 use palisade_types::limits::VALUE_BYTES_MAX;
 use serde_json::json;
 
 use super::args::{Global, PutArgs};
 use super::connect;
 use super::exit::{self, Failure};
-use super::keep::{Kept, farewell, hold, run_command, unless_ended};
+use super::keep::{Kept, farewell, hold, unless_ended};
+use super::run::run_command;
 use super::signals::Signals;
 
 /// A key that was put, with the session it lives with.
@@ -35,6 +36,10 @@ impl Kept for Present {
     /// Nothing breaks if the command outlives the key for a moment: it gets all the time it was given.
     fn grace(&self) -> Duration {
         Duration::MAX
+    }
+
+    fn renewals(&self) -> Renewals {
+        self.session.renewals()
     }
 
     fn failure(&self, reason: LostReason) -> Failure {

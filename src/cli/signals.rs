@@ -6,8 +6,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::exit::{self, Failure};
 
-/// What is caught and handed on. SIGCHLD is caught for ourselves.
-const CAUGHT: [i32; 12] = [
+/// What is caught and handed on, beside the real-time signals: all that has no meaning for this process alone,
+/// as faults and limits have. SIGCHLD is caught for ourselves.
+const CAUGHT: [i32; 15] = [
     libc::SIGCHLD,
     libc::SIGHUP,
     libc::SIGINT,
@@ -16,6 +17,9 @@ const CAUGHT: [i32; 12] = [
     libc::SIGUSR1,
     libc::SIGUSR2,
     libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGPWR,
     libc::SIGIO,
     libc::SIGWINCH,
     libc::SIGTSTP,
@@ -50,7 +54,8 @@ pub(crate) struct Signals(Vec<(i32, Signal)>);
 impl Signals {
     /// Starts catching.
     pub(crate) fn listen() -> Result<Signals, Failure> {
-        let streams = CAUGHT.iter().map(|&n| Ok((n, signal(SignalKind::from_raw(n))?)));
+        let caught = CAUGHT.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX());
+        let streams = caught.map(|n| Ok((n, signal(SignalKind::from_raw(n))?)));
         let streams: std::io::Result<Vec<_>> = streams.collect();
         Ok(Signals(streams.map_err(|e| Failure::new(exit::OS, format!("cannot watch signals: {e}")))?))
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use palisade_client_core::{AcquireSpec, CallRequest, Conflict, SessionSpec, WriteSpec};
 use palisade_types::{Fence, HolderInfo, Refusal, Reply, SessionId, Time, Value};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::clock;
 use crate::error::{AcquireError, CallError, LostReason};
@@ -107,13 +107,23 @@ pub(crate) struct Lease {
     /// Nanoseconds of CLOCK_BOOTTIME; 0 once it is lost.
     deadline: AtomicU64,
     end: AtomicU64,
+    /// Rung at each renewal.
+    pub(crate) renewed: Notify,
 }
 
 impl Lease {
     /// A renewal was acknowledged: stop trusting it at `deadline`; at `end` it may really be over.
     pub(crate) fn extend(&self, deadline: Time, end: Time) {
-        self.deadline.store(deadline.0, Ordering::Release);
+        // In this order, so that whoever reads the deadline and then the end sees no end too early.
         self.end.store(end.0, Ordering::Release);
+        self.deadline.store(deadline.0, Ordering::Release);
+        self.renewed.notify_waiters();
+    }
+
+    /// The deadline, and the end; none once it is lost.
+    pub(crate) fn times(&self) -> Option<(Time, Time)> {
+        let deadline = Time(self.deadline.load(Ordering::Acquire));
+        (deadline > Time::ZERO).then(|| (deadline, Time(self.end.load(Ordering::Acquire))))
     }
 
     /// The deadline was missed. The lease itself goes on to its end: nobody else is granted before.

@@ -46,6 +46,7 @@ mod lock;
 mod observe;
 mod operator;
 mod reads;
+mod renewals;
 mod session;
 mod set;
 mod shutdown;
@@ -66,10 +67,11 @@ pub use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 pub use palisade_types::{
     Cause, Class, ClusterId, Cursor, CursorError, Description, Epoch, Event, Fence, FenceError, Floor,
     Happened, HolderInfo, LockRow, LogIndex, Mode, NameError, OperatorAct, OperatorRow, Outcome, Refusal,
-    Refused, ResourceRow, Selector, SessionId, SessionRow, Standing, Transition, TransitionKind, Value,
+    Refused, ResourceRow, Selector, SessionId, SessionRow, Standing, Time, Transition, TransitionKind, Value,
     ValueRow, WaiterInfo,
 };
 pub use reads::{LeaseReader, Reader, StaleReader};
+pub use renewals::{LeaseTimes, Renewals};
 pub use session::{Session, SessionBuilder};
 pub use set::{SetError, SetGuard, SetRequest};
 pub use shutdown::Termination;

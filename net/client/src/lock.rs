@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::command::{ClaimEvent, Command, ConflictReceiver, LostReceiver, Tag};
 use crate::error::{AcquireError, CallError, LostReason, NotDowngraded, name};
+use crate::renewals::Renewals;
 use crate::session::{Handle, lost, lost_now};
 use crate::values::value;
 
@@ -370,6 +371,11 @@ impl Guard {
                 Err(_) => None,
             }
         }
+    }
+
+    /// The renewals of its session, as [`crate::Session::renewals`].
+    pub fn renewals(&self) -> Renewals {
+        Renewals::of(self.claim.handle.lease.clone())
     }
 
     pub(crate) fn tag(&self) -> Tag {

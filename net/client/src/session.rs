@@ -12,6 +12,7 @@ use crate::client::Shared;
 use crate::command::{Command, Lease, LostReceiver, Opened, Tag};
 use crate::error::{CallError, LostReason, name};
 use crate::lock::{AdvisoryRequest, FencedRequest};
+use crate::renewals::Renewals;
 
 /// What a session is to be like. Made by [`crate::Client::session`].
 #[derive(Clone)]
@@ -175,6 +176,12 @@ impl Session {
     /// can end the lease elsewhere. May be awaited any number of times.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + use<> {
         lost(self.handle.lost.clone())
+    }
+
+    /// Its renewals as they are acknowledged: for a process beside this one that is to end with the lease
+    /// although this one is stopped, hung or dead.
+    pub fn renewals(&self) -> Renewals {
+        Renewals::of(self.handle.lease.clone())
     }
 
     /// A lock for correctness: names the resource it protects, and its guard's fence is to be shown

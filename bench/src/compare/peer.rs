@@ -8,10 +8,12 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::systems::{Running, System, SystemError, name};
 use super::works::{Arrangement, Peer};
-use crate::host::{Sampler, Usage};
+use crate::error::BenchError;
+use crate::host::{Sample, Sampler, Usage};
 use crate::peers::install::Program;
 use crate::peers::servers::Servers;
 use crate::peers::{PeerError, jit};
+use crate::told::{Told, Watching};
 use crate::work::{Measured, Mix, Work};
 
 /// Threads of the driver: with servers on the same machine, more would only take turns.
@@ -105,10 +107,23 @@ impl Running for Driven {
         let mut samples = Vec::with_capacity(2);
         let mut edge = || samples.push(sampler.sample());
         let measured = self.runtime.block_on(self.servers.run(work, &endpoints, &mut edge))?;
-        let mut samples = samples.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter();
-        match (samples.next(), samples.next()) {
-            (Some(begin), Some(end)) => Ok((measured, begin.until(&end))),
-            _ => Err(PeerError::Task.into()),
-        }
+        Ok((measured, usage(samples)?))
+    }
+
+    fn watch(&mut self, watching: &Watching) -> Result<(Told, Usage), SystemError> {
+        let sampler = Sampler::new(&self.servers.pids());
+        let mut samples = Vec::with_capacity(2);
+        let mut edge = || samples.push(sampler.sample());
+        let told = self.runtime.block_on(self.servers.watch(watching, &mut edge))?;
+        Ok((told, usage(samples)?))
+    }
+}
+
+/// What was used between the two samples.
+fn usage(samples: Vec<Result<Sample, BenchError>>) -> Result<Usage, SystemError> {
+    let mut samples = samples.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter();
+    match (samples.next(), samples.next()) {
+        (Some(begin), Some(end)) => Ok(begin.until(&end)),
+        _ => Err(PeerError::Task.into()),
     }
 }

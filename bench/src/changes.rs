@@ -44,7 +44,7 @@ pub(crate) fn run(options: &WatchOptions, changes: u64) -> Result<String, BenchE
         duration: Duration::from_secs(options.seconds),
     };
     let without = options.acquires.map(|rate| acquire(options, rate)).transpose()?;
-    let mut audience = Audience::gather(&watching, &options.key, &options.endpoints)?;
+    let mut audience = Audience::gather(&watching, &options.key, false, &options.endpoints)?;
     let sampler = Sampler::new(&options.pids);
     let before = sampler.sample()?;
     let load = options.acquires.map(|rate| {
@@ -58,14 +58,15 @@ pub(crate) fn run(options: &WatchOptions, changes: u64) -> Result<String, BenchE
     Ok(text(options, &changer, &usage, without.as_ref(), with.as_ref()))
 }
 
-/// Watches one key of its own while changing it, for `compare`: what was told of the changes that count, and
-/// what the machine did from the first of them until everybody had been told of the last.
+/// Watches one key of its own while changing it, for `compare`, at the leader or at all nodes: what was told of
+/// the changes that count, and what the machine did from the first of them until everybody had been told of the last.
 pub(crate) fn measure(
     watching: &Watching,
+    at_leader: bool,
     endpoints: &[String],
     pids: &[u32],
 ) -> Result<(Told, Usage), BenchError> {
-    let mut audience = Audience::gather(watching, "", endpoints)?;
+    let mut audience = Audience::gather(watching, "", at_leader, endpoints)?;
     audience.change(watching.per_second, watching.warmup)?;
     let sampler = Sampler::new(pids);
     let before = sampler.sample()?;
@@ -83,7 +84,12 @@ struct Audience {
 
 impl Audience {
     /// Connects, and waits until all watches stand. Without a name the key is one of its own.
-    fn gather(watching: &Watching, name: &str, endpoints: &[String]) -> Result<Audience, BenchError> {
+    fn gather(
+        watching: &Watching,
+        name: &str,
+        at_leader: bool,
+        endpoints: &[String],
+    ) -> Result<Audience, BenchError> {
         let token = random()?;
         let name = match name {
             "" => format!("bench-watch-{:016x}", token as u64),
@@ -92,8 +98,9 @@ impl Audience {
         let key = Key::new(&name).map_err(|e| BenchError::Usage(format!("--key: {e}")))?;
         let clock = Clock::start();
         let (mut poller, leader) = hello::connect(endpoints, 1, clock, FIND_TIME)?;
+        let nodes = if at_leader { vec![leader.address] } else { leader.members };
         for n in 0..watching.connections as usize {
-            let (stream, rest) = hello::greeted(&leader.members[n % leader.members.len()])?;
+            let (stream, rest) = hello::greeted(&nodes[n % nodes.len()])?;
             poller.add(stream, rest)?;
         }
         let mut changer = Changer::new(watching.watchers, key.clone(), clock);

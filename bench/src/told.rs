@@ -12,7 +12,7 @@ use crate::work::new_histogram;
 pub(crate) struct Watching {
     /// Watchers of the key, all of them told of every change.
     pub(crate) watchers: u32,
-    /// Connections they share, spread over all nodes; who changes the key has one more, to the leader.
+    /// Connections they share; who changes the key has one more, to the leader.
     pub(crate) connections: u32,
     /// Changes a second: the key is taken and left in turn.
     pub(crate) per_second: u64,

@@ -162,7 +162,7 @@ impl Comparison {
                     Task::Work(work) => running
                         .measure(&work, *at)
                         .map(|(measured, usage)| row(system, preset, *at, round, &measured, &usage)),
-                    Task::Watch(watching) => running.watch(&watching).map(|(told, usage)| {
+                    Task::Watch(watching) => running.watch(&watching, *at).map(|(told, usage)| {
                         let row = row(system, preset, *at, round, &events(&told, &usage), &usage);
                         Row { telling: Some(Telling::of(&told)), ..row }
                     }),

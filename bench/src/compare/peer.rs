@@ -73,6 +73,13 @@ struct Driven {
 }
 
 impl Driven {
+    fn endpoints(&self, at: Arrangement) -> Result<Vec<String>, SystemError> {
+        Ok(match at {
+            Arrangement::Leader => vec![self.runtime.block_on(self.servers.leader())?],
+            Arrangement::All => self.servers.endpoints().to_vec(),
+        })
+    }
+
     fn warm_up(&mut self) -> Result<(), SystemError> {
         let work = Work {
             mix: Mix::Cycle,
@@ -99,10 +106,7 @@ impl Driven {
 
 impl Running for Driven {
     fn measure(&mut self, work: &Work, at: Arrangement) -> Result<(Measured, Usage), SystemError> {
-        let endpoints = match at {
-            Arrangement::Leader => vec![self.runtime.block_on(self.servers.leader())?],
-            Arrangement::All => self.servers.endpoints().to_vec(),
-        };
+        let endpoints = self.endpoints(at)?;
         let sampler = Sampler::new(&self.servers.pids());
         let mut samples = Vec::with_capacity(2);
         let mut edge = || samples.push(sampler.sample());
@@ -110,11 +114,12 @@ impl Running for Driven {
         Ok((measured, usage(samples)?))
     }
 
-    fn watch(&mut self, watching: &Watching) -> Result<(Told, Usage), SystemError> {
+    fn watch(&mut self, watching: &Watching, at: Arrangement) -> Result<(Told, Usage), SystemError> {
+        let endpoints = self.endpoints(at)?;
         let sampler = Sampler::new(&self.servers.pids());
         let mut samples = Vec::with_capacity(2);
         let mut edge = || samples.push(sampler.sample());
-        let told = self.runtime.block_on(self.servers.watch(watching, &mut edge))?;
+        let told = self.runtime.block_on(self.servers.watch(watching, &endpoints, &mut edge))?;
         Ok((told, usage(samples)?))
     }
 }

@@ -199,9 +199,12 @@ impl<'a> Standing<'a> {
         Spread::of(self.of_entrant(entrant).filter(|row| row.counts()).map(|row| figure.of(row)))
     }
 
-    /// Palisade's figure by the peer's, for each round that counts for both.
+    /// Palisade's figure by the peer's, for each round that counts for both; Palisade in the peer's arrangement
+    /// if it was measured in that.
     pub(crate) fn ratios(&self, peer: Entrant, figure: Figure) -> Vec<(u32, f64)> {
-        let ours = self.rows.iter().filter(|row| row.system == PALISADE && row.counts());
+        let ours = self.entrants().contains(&(PALISADE, peer.1)).then_some(peer.1);
+        let ours = self.of_system(PALISADE).filter(|row| ours.is_none_or(|at| at == row.arrangement));
+        let ours = ours.filter(|row| row.counts());
         ours.filter_map(|our| {
             let their = self.of_entrant(peer).find(|row| row.round == our.round && row.counts())?;
             let ratio = figure.of(our) / figure.of(their);
@@ -210,8 +213,12 @@ impl<'a> Standing<'a> {
         .collect()
     }
 
+    fn of_system(&self, system: &'static str) -> impl Iterator<Item = &&'a Row> {
+        self.rows.iter().filter(move |row| row.system == system)
+    }
+
     fn of_entrant(&self, (system, arrangement): Entrant) -> impl Iterator<Item = &&'a Row> {
-        self.rows.iter().filter(move |row| row.system == system && row.arrangement == arrangement)
+        self.of_system(system).filter(move |row| row.arrangement == arrangement)
     }
 }
 
@@ -272,6 +279,20 @@ pub(crate) mod tests {
         assert!(
             rows[2].json().contains(r#""counted":false"#) && rows[3].json().contains(r#""counted":true"#)
         );
+    }
+
+    #[test]
+    fn a_peer_is_compared_with_palisade_in_the_same_arrangement_if_there_is_one() {
+        use Arrangement::{All, Leader};
+        let rows = [
+            row(PALISADE, Leader, 1, 100.0, 0.0),
+            row(PALISADE, All, 1, 40.0, 0.0),
+            row("etcd", Leader, 1, 50.0, 0.0),
+            row("etcd", All, 1, 80.0, 0.0),
+        ];
+        let standing = Standing::of("solo", &rows);
+        assert_eq!(standing.ratios(("etcd", Leader), Figure::Rate), [(1, 2.0)]);
+        assert_eq!(standing.ratios(("etcd", All), Figure::Rate), [(1, 0.5)]);
     }
 
     #[test]

@@ -50,9 +50,9 @@ pub(crate) trait Running {
     /// Does a work, and says what the machine did in its window.
     fn measure(&mut self, work: &Work, at: Arrangement) -> Result<(Measured, Usage), SystemError>;
 
-    /// Has a key watched on all nodes and changed, and says what its watchers were told, and what the machine
-    /// did meanwhile.
-    fn watch(&mut self, watching: &Watching) -> Result<(Told, Usage), SystemError>;
+    /// Has a key watched there and changed, and says what its watchers were told, and what the machine did
+    /// meanwhile.
+    fn watch(&mut self, watching: &Watching, at: Arrangement) -> Result<(Told, Usage), SystemError>;
 }
 
 /// A peer, from where peers are unpacked or installed; a sentence if it cannot be measured here.
@@ -101,7 +101,8 @@ impl Running for Cluster {
         Ok((report.measured, report.usage))
     }
 
-    fn watch(&mut self, watching: &Watching) -> Result<(Told, Usage), SystemError> {
-        Ok(changes::measure(watching, &self.endpoints, &self.pids)?)
+    fn watch(&mut self, watching: &Watching, at: Arrangement) -> Result<(Told, Usage), SystemError> {
+        let at_leader = at == Arrangement::Leader;
+        Ok(changes::measure(watching, at_leader, &self.endpoints, &self.pids)?)
     }
 }

@@ -86,7 +86,7 @@ fn table(standing: &Standing<'_>, columns: &[Column], out: &mut String) {
     }
 }
 
-/// The rate of changes is given, so that of events is no achievement.
+/// The rate of changes is given, so that of events is no achievement and chooses no arrangement.
 fn ratios(standing: &Standing<'_>, doing: Doing, out: &mut String) {
     const FIGURES: [(&str, Figure); 3] =
         [("operations/s", Figure::Rate), ("p50", Figure::P50), ("server CPU", Figure::ServerCpu)];
@@ -96,7 +96,11 @@ fn ratios(standing: &Standing<'_>, doing: Doing, out: &mut String) {
         Doing::Mix(_) => FIGURES,
         Doing::Watch { .. } => WATCH_FIGURES,
     };
-    for peer in standing.peers() {
+    let peers = match doing {
+        Doing::Mix(_) => standing.peers(),
+        Doing::Watch { .. } => standing.entrants().into_iter().filter(|e| e.0 != PALISADE).collect(),
+    };
+    for peer in peers {
         for (name, figure) in figures {
             let ratios = standing.ratios(peer, figure);
             let Some(spread) = Spread::of(ratios.iter().map(|(_, ratio)| *ratio)) else { continue };

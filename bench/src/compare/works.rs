@@ -85,6 +85,8 @@ pub(crate) enum Arrangement {
     All,
 }
 
+const BOTH: [Arrangement; 2] = [Arrangement::Leader, Arrangement::All];
+
 impl Arrangement {
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -119,7 +121,7 @@ impl Preset {
     /// The arrangements in which a peer, or Palisade, does this work; or why it does not.
     pub(crate) fn plan(&self, peer: Option<Peer>) -> Result<&'static [Arrangement], &'static str> {
         if peer.is_none() && self.is_watch() {
-            return Ok(&[Arrangement::All]);
+            return Ok(&BOTH);
         }
         let Some(peer) = peer else { return Ok(&[Arrangement::Leader]) };
         self.refusal(peer).map_or_else(|| Ok(self.arrangements(peer)), Err)
@@ -146,10 +148,10 @@ impl Preset {
     /// The arrangements a peer is measured in; the better one is quoted.
     fn arrangements(&self, peer: Peer) -> &'static [Arrangement] {
         if self.is_watch() {
-            return &[Arrangement::All];
+            return &BOTH;
         }
         let spreads = peer != Peer::Redis && self.is_connection_each() && self.sessions > 1;
-        if spreads { &[Arrangement::Leader, Arrangement::All] } else { &[Arrangement::Leader] }
+        if spreads { &BOTH } else { &[Arrangement::Leader] }
     }
 }
 
@@ -199,10 +201,10 @@ mod tests {
     }
 
     #[test]
-    fn watchers_are_spread_over_the_nodes_in_every_system() {
+    fn watchers_are_at_the_leader_and_then_at_all_nodes_in_every_system() {
         let watch = parse("watch-2000x20").unwrap();
         for peer in [None, Some(Peer::Etcd)] {
-            assert_eq!(watch.plan(peer), Ok(&[Arrangement::All][..]));
+            assert_eq!(watch.plan(peer), Ok(&BOTH[..]));
         }
         assert!(watch.plan(Some(Peer::Zookeeper)).unwrap_err().contains("one watch of a path"));
         let Task::Watch(watching) = watch.task(Duration::ZERO, Duration::from_secs(1)) else { panic!() };

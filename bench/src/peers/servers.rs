@@ -89,13 +89,18 @@ impl Servers {
         }
     }
 
-    /// Has a key watched on all nodes and changed; `edge` is called as what counts begins, and when everybody
+    /// Has a key watched at these endpoints and changed; `edge` is called as what counts begins, and when everybody
     /// has been told of its last change.
-    pub(crate) async fn watch(&self, watching: &Watching, edge: &mut dyn FnMut()) -> Result<Told, PeerError> {
+    pub(crate) async fn watch(
+        &self,
+        watching: &Watching,
+        endpoints: &[String],
+        edge: &mut dyn FnMut(),
+    ) -> Result<Told, PeerError> {
         match self.program {
             Program::Etcd(_) => {
                 let leader = self.leader().await?;
-                etcd_watch::run(watching, &leader, &self.endpoints, edge).await
+                etcd_watch::run(watching, &leader, endpoints, edge).await
             }
             Program::ZooKeeper(..) => Err(PeerError::NoSuchWork("ZooKeeper")),
             Program::Redis(_) => Err(PeerError::NoSuchWork("Redis")),

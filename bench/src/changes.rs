@@ -446,10 +446,10 @@ mod tests {
         run.told.add(2_000_000);
         let epoch = Epoch(8);
         told(&mut run, Happened::Granted { epoch: Epoch(7), barrier: Epoch(7) }, 1_100_000);
-        told(&mut run, Happened::Granted { epoch, barrier: epoch }, 3_000_000);
+        told(&mut run, Happened::Granted { epoch, barrier: epoch }, 2_000_000);
         assert_eq!((run.told.complete(), run.told.events), (0, 1), "one of two, and no other grant");
-        told(&mut run, Happened::Granted { epoch, barrier: epoch }, 5_000_000);
-        assert_eq!((run.told.complete(), run.told.to_last.max()), (1, 4_000));
+        told(&mut run, Happened::Granted { epoch, barrier: epoch }, 2_500_000);
+        assert_eq!((run.told.complete(), run.told.to_last.max()), (1, 1_500));
         let how = palisade_types::TransitionKind::Released;
         told(&mut run, Happened::Released { epoch, barrier: epoch, how }, 2_500_000);
         assert_eq!((run.told.events, run.told.delays.min()), (3, 500));

@@ -19,10 +19,11 @@ use crate::host::{Sampler, Usage};
 use crate::load;
 use crate::options::LoadOptions;
 use crate::pace::{Clock, Schedule};
-use crate::poller::{Actor, Outbox, Turn};
+use crate::poller::{Actor, Outbox, Poller, Turn};
 use crate::report::Report;
+use crate::told::{self, Told, Watching};
 use crate::watch::WatchOptions;
-use crate::work::{Mix, Work, new_histogram};
+use crate::work::{Mix, Work};
 
 /// The connection that changes the key; the watchers' come behind it.
 const CHANGER: usize = 0;
@@ -35,36 +36,92 @@ const ACQUIRERS: (u32, u32) = (1_000, 4);
 
 /// Does the run and says what it found.
 pub(crate) fn run(options: &WatchOptions, changes: u64) -> Result<String, BenchError> {
-    let token = random()?;
-    let name = match options.key.as_str() {
-        "" => format!("bench-watch-{:016x}", token as u64),
-        key => key.to_owned(),
+    let watching = Watching {
+        watchers: options.watchers,
+        connections: options.connections,
+        per_second: changes,
+        warmup: Duration::ZERO,
+        duration: Duration::from_secs(options.seconds),
     };
-    let key = Key::new(&name).map_err(|e| BenchError::Usage(format!("--key: {e}")))?;
     let without = options.acquires.map(|rate| acquire(options, rate)).transpose()?;
-    let clock = Clock::start();
-    let (mut poller, leader) = hello::connect(&options.endpoints, 1, clock, FIND_TIME)?;
-    for n in 0..options.connections as usize {
-        let (stream, rest) = hello::greeted(&leader.members[n % leader.members.len()])?;
-        poller.add(stream, rest)?;
-    }
-    let mut changer = Changer::new(options.watchers, key.clone(), clock.now() + PATIENCE);
-    changer.open(SessionToken(token), &mut poller.out);
-    watch(options, &key, &mut poller.out);
-    poller.drive(&mut changer)?;
+    let mut audience = Audience::gather(&watching, &options.key, false, &options.endpoints)?;
     let sampler = Sampler::new(&options.pids);
     let before = sampler.sample()?;
     let load = options.acquires.map(|rate| {
         let options = options.clone();
         thread::spawn(move || acquire(&options, rate))
     });
-    changer.begin(clock.now(), changes, Duration::from_secs(options.seconds));
-    poller.drive(&mut changer)?;
+    audience.change(changes, watching.duration)?;
     let usage = before.until(&sampler.sample()?);
     let with = load.map(|load| load.join().map_err(|_| BenchError::Thread)?).transpose()?;
-    changer.close(&mut poller.out);
-    poller.drive(&mut changer)?;
+    let changer = audience.leave()?;
     Ok(text(options, &changer, &usage, without.as_ref(), with.as_ref()))
+}
+
+/// Watches one key of its own while changing it, for `compare`, at the leader or at all nodes: what was told of
+/// the changes that count, and what the machine did from the first of them until everybody had been told of the last.
+pub(crate) fn measure(
+    watching: &Watching,
+    at_leader: bool,
+    endpoints: &[String],
+    pids: &[u32],
+) -> Result<(Told, Usage), BenchError> {
+    let mut audience = Audience::gather(watching, "", at_leader, endpoints)?;
+    audience.change(watching.per_second, watching.warmup)?;
+    let sampler = Sampler::new(pids);
+    let before = sampler.sample()?;
+    audience.change(watching.per_second, watching.duration)?;
+    let usage = before.until(&sampler.sample()?);
+    Ok((audience.leave()?.told, usage))
+}
+
+/// The watchers of a key and who changes it, on their connections.
+struct Audience {
+    poller: Poller,
+    changer: Changer,
+    clock: Clock,
+}
+
+impl Audience {
+    /// Connects, and waits until all watches stand. Without a name the key is one of its own.
+    fn gather(
+        watching: &Watching,
+        name: &str,
+        at_leader: bool,
+        endpoints: &[String],
+    ) -> Result<Audience, BenchError> {
+        let token = random()?;
+        let name = match name {
+            "" => format!("bench-watch-{:016x}", token as u64),
+            name => name.to_owned(),
+        };
+        let key = Key::new(&name).map_err(|e| BenchError::Usage(format!("--key: {e}")))?;
+        let clock = Clock::start();
+        let (mut poller, leader) = hello::connect(endpoints, 1, clock, FIND_TIME)?;
+        let nodes = if at_leader { vec![leader.address] } else { leader.members };
+        for n in 0..watching.connections as usize {
+            let (stream, rest) = hello::greeted(&nodes[n % nodes.len()])?;
+            poller.add(stream, rest)?;
+        }
+        let mut changer = Changer::new(watching.watchers, key.clone(), clock);
+        changer.open(SessionToken(token), &mut poller.out);
+        watch(watching, &key, &mut poller.out);
+        poller.drive(&mut changer)?;
+        Ok(Audience { poller, changer, clock })
+    }
+
+    /// Changes the key so often a second for so long, and waits until everybody has been told.
+    fn change(&mut self, per_second: u64, length: Duration) -> Result<(), BenchError> {
+        self.changer.begin(self.clock.now(), per_second, length);
+        self.poller.drive(&mut self.changer)
+    }
+
+    /// Ends the session that changed the key.
+    fn leave(mut self) -> Result<Changer, BenchError> {
+        self.changer.close(&mut self.poller.out);
+        self.poller.drive(&mut self.changer)?;
+        Ok(self.changer)
+    }
 }
 
 fn random() -> Result<u128, BenchError> {
@@ -74,11 +131,11 @@ fn random() -> Result<u128, BenchError> {
 }
 
 /// All watches of the one key, spread over the connections.
-fn watch(options: &WatchOptions, key: &Key, out: &mut Outbox) {
-    for watch in 0..u64::from(options.watchers) {
+fn watch(watching: &Watching, key: &Key, out: &mut Outbox) {
+    for watch in 0..u64::from(watching.watchers) {
         let selector = Selector::Key(key.clone());
         let request = Request::Watch { watch, selector, present: false, cursor: None };
-        let link = (watch % u64::from(options.connections)) as usize;
+        let link = (watch % u64::from(watching.connections)) as usize;
         request.encode(RequestId(watch), out.to(CHANGER + 1 + link));
     }
 }
@@ -92,15 +149,6 @@ fn acquire(options: &WatchOptions, rate: u64) -> Result<Report, BenchError> {
     let mut load = LoadOptions::of(&work, &options.endpoints, &options.pids);
     load.rate = Some(rate);
     load::run(&load)
-}
-
-/// A change: a grant of the key, or its release.
-#[derive(Clone, Copy, Debug, Default)]
-struct Change {
-    /// When it was meant to be.
-    due: u64,
-    /// How many watchers have been told.
-    told: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,20 +182,19 @@ struct Changer {
     watchers: u32,
     standing: u32,
     schedule: Schedule,
-    changes: Vec<Change>,
-    events: u64,
+    /// How many changes the schedule has.
+    planned: u64,
+    told: Told,
     coalesced: u64,
     ended: u64,
-    /// From a change's time to each watcher, and to the last one, in microseconds.
-    delays: Histogram<u64>,
-    to_last: Histogram<u64>,
+    clock: Clock,
 }
 
 impl Changer {
-    fn new(watchers: u32, key: Key, deadline: u64) -> Changer {
+    fn new(watchers: u32, key: Key, clock: Clock) -> Changer {
         Changer {
             key,
-            phase: Phase::Preparing { deadline },
+            phase: Phase::Preparing { deadline: clock.now() + PATIENCE },
             session: SessionId::default(),
             ticket: 0,
             asked: false,
@@ -156,12 +203,11 @@ impl Changer {
             watchers,
             standing: 0,
             schedule: Schedule::new(0, 1),
-            changes: Vec::new(),
-            events: 0,
+            planned: 0,
+            told: Told::new(watchers, 0),
             coalesced: 0,
             ended: 0,
-            delays: new_histogram(),
-            to_last: new_histogram(),
+            clock,
         }
     }
 
@@ -173,6 +219,8 @@ impl Changer {
     fn begin(&mut self, now: u64, per_second: u64, length: Duration) {
         let end = now + length.as_nanos() as u64;
         self.schedule = Schedule::new(now, per_second);
+        self.planned = told::due_in(per_second, length);
+        self.told = self.told.after();
         self.phase = Phase::Changing { end, deadline: end + PATIENCE };
     }
 
@@ -230,27 +278,22 @@ impl Changer {
 
     /// Makes the next change if it is due. One that comes late because the last was slow is late from the
     /// time it was meant to be.
-    fn change(&mut self, now: u64, end: u64, out: &mut Outbox) -> u64 {
-        let next = self.changes.len() as u64;
-        let due = self.schedule.at(next);
-        // The key is left free: its last change is a release.
-        if due >= end && next.is_multiple_of(2) {
+    fn change(&mut self, now: u64, out: &mut Outbox) -> u64 {
+        let next = self.told.made();
+        if next >= self.planned {
             return u64::MAX;
         }
+        let due = self.schedule.at(next);
         if self.asked || now < due {
             return due.max(now + 1);
         }
-        self.changes.push(Change { due, told: 0 });
+        self.told.add(due);
         if next.is_multiple_of(2) {
             self.take(out)
         } else {
             self.leave(out)
         }
         self.schedule.at(next + 1)
-    }
-
-    fn all_told(&self) -> usize {
-        self.changes.iter().filter(|change| change.told >= self.watchers).count()
     }
 
     fn heard(&mut self, push: &Push, now: u64) -> Result<(), BenchError> {
@@ -268,14 +311,9 @@ impl Changer {
                 }
                 _ => None,
             };
-            // What is not of a change of this run is the preparation.
-            let Some(change) = number.and_then(|n| self.changes.get_mut(n as usize)) else { continue };
-            let micros = (now.saturating_sub(change.due) / 1_000).max(1);
-            change.told += 1;
-            self.events += 1;
-            self.delays.saturating_record(micros);
-            if change.told == self.watchers {
-                self.to_last.saturating_record(micros);
+            // What has no number is the preparation.
+            if let Some(number) = number {
+                self.told.heard(number, now);
             }
         }
         Ok(())
@@ -287,7 +325,7 @@ impl Actor for Changer {
         &mut self,
         link: usize,
         frame: &Frame<'_>,
-        now: u64,
+        _now: u64,
         out: &mut Outbox,
     ) -> Result<(), BenchError> {
         let bad = |e: palisade_wire::MessageError| BenchError::Protocol(e.to_string());
@@ -306,7 +344,12 @@ impl Actor for Changer {
                 Reply::Refused(refusal) => return Err(refusal.into()),
                 other => return Err(BenchError::Protocol(format!("{other:?}"))),
             },
-            _ => self.heard(&Push::decode(frame).map_err(bad)?, now)?,
+            _ => {
+                let push = Push::decode(frame).map_err(bad)?;
+                // Told is who has the event, not whose socket has its bytes: a peer's client says no earlier.
+                let now = self.clock.now();
+                self.heard(&push, now)?;
+            }
         }
         Ok(())
     }
@@ -319,9 +362,9 @@ impl Actor for Changer {
                 Err(BenchError::Lost(format!("{standing} of {all} watches stand after a minute")))
             }
             Phase::Changing { end, deadline } => {
-                let next = self.change(now, end, out);
+                let next = self.change(now, out);
                 let is_over = next == u64::MAX && !self.asked && now >= end;
-                if now >= deadline || (is_over && self.all_told() == self.changes.len()) {
+                if now >= deadline || (is_over && self.told.complete() == self.planned) {
                     return Ok(Turn::Done);
                 }
                 // An answer or an event wakes it earlier.
@@ -342,14 +385,15 @@ fn text(
     without: Option<&Report>,
     with: Option<&Report>,
 ) -> String {
-    let (all, made) = (run.all_told(), run.changes.len());
+    let told = &run.told;
+    let (all, made) = (told.complete(), told.made());
     let mut text = format!(
         "{} watchers of one key on {} connections: {made} changes, {all} of them told to everybody; {} events \
          ({:.0} events/s), {} pushes coalesced, {} watches ended\n",
         run.standing,
         options.connections,
-        run.events,
-        run.events as f64 / usage.seconds,
+        told.events,
+        told.events as f64 / usage.seconds,
         run.coalesced,
         run.ended
     );
@@ -357,14 +401,14 @@ fn text(
         let ms = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
         format!("{name}: p50 {:.3} ms  p99 {:.3} ms  max {:.3} ms\n", ms(0.5), ms(0.99), ms(1.0))
     };
-    text += &quantiles("from the change to a watcher", &run.delays);
-    text += &quantiles("from the change to the last watcher", &run.to_last);
+    text += &quantiles("from the change to a watcher", &told.delays);
+    text += &quantiles("from the change to the last watcher", &told.to_last);
     if let Some(servers) = usage.servers {
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
             "server CPU, acquires included: {:.3} us an event",
-            servers * 1e6 / run.events.max(1) as f64
+            servers * 1e6 / told.events.max(1) as f64
         );
     }
     for (name, report) in [("acquires without the watchers", without), ("acquires beside them", with)] {
@@ -395,24 +439,19 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_when_the_last_watcher_has_heard_of_it_and_counts_from_when_it_was_due() {
-        let mut run = Changer::new(2, Key::new("k").unwrap(), 0);
+    fn a_grant_and_its_release_are_two_changes_and_other_grants_are_none() {
+        let mut run = Changer::new(2, Key::new("k").unwrap(), Clock::start());
         run.base = Some(7);
-        let changes = [1_000_000, 2_000_000].map(|due| Change { due, told: 0 });
-        run.changes.extend(changes);
+        run.told.add(1_000_000);
+        run.told.add(2_000_000);
         let epoch = Epoch(8);
         told(&mut run, Happened::Granted { epoch: Epoch(7), barrier: Epoch(7) }, 1_100_000);
-        told(&mut run, Happened::Granted { epoch, barrier: epoch }, 3_000_000);
-        assert_eq!(
-            (run.all_told(), run.events, run.to_last.len()),
-            (0, 1, 0),
-            "one of two, and no other grant"
-        );
-        told(&mut run, Happened::Granted { epoch, barrier: epoch }, 5_000_000);
-        // The histogram keeps three digits.
-        assert_eq!((run.all_told(), run.to_last.max() / 10), (1, 400));
+        told(&mut run, Happened::Granted { epoch, barrier: epoch }, 2_000_000);
+        assert_eq!((run.told.complete(), run.told.events), (0, 1), "one of two, and no other grant");
+        told(&mut run, Happened::Granted { epoch, barrier: epoch }, 2_500_000);
+        assert_eq!((run.told.complete(), run.told.to_last.max()), (1, 1_500));
         let how = palisade_types::TransitionKind::Released;
         told(&mut run, Happened::Released { epoch, barrier: epoch, how }, 2_500_000);
-        assert_eq!((run.changes[1].told, run.delays.min() / 10), (1, 50));
+        assert_eq!((run.told.events, run.told.delays.min()), (3, 500));
     }
 }

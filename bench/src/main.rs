@@ -28,6 +28,7 @@ mod poller;
 mod report;
 mod scrape;
 mod sys;
+mod told;
 mod watch;
 mod work;
 

@@ -21,10 +21,11 @@ use clap::Args;
 use crate::cluster;
 use crate::error::BenchError;
 use crate::host::Usage;
+use crate::told::Told;
 use crate::work::Measured;
-use results::Row;
+use results::{Row, Telling};
 use systems::{Palisade, System, SystemError};
-use works::{Arrangement, PRESETS, Preset};
+use works::{Arrangement, PRESETS, Preset, Task};
 
 pub(crate) use works::Peer;
 
@@ -157,8 +158,17 @@ impl Comparison {
                 }
             };
             for at in arrangements {
-                match running.measure(&preset.work(self.warmup, self.duration), *at) {
-                    Ok((measured, usage)) => self.note(row(system, preset, *at, round, &measured, &usage))?,
+                let done = match preset.task(self.warmup, self.duration) {
+                    Task::Work(work) => running
+                        .measure(&work, *at)
+                        .map(|(measured, usage)| row(system, preset, *at, round, &measured, &usage)),
+                    Task::Watch(watching) => running.watch(&watching, *at).map(|(told, usage)| {
+                        let row = row(system, preset, *at, round, &events(&told, &usage), &usage);
+                        Row { telling: Some(Telling::of(&told)), ..row }
+                    }),
+                };
+                match done {
+                    Ok(row) => self.note(row)?,
                     Err(error) => self.fail(system, preset.name, error)?,
                 }
             }
@@ -178,7 +188,7 @@ impl Comparison {
     fn note(&mut self, row: Row) -> Result<(), BenchError> {
         println!(
             "  {:<14} {:<10} {:>8.0}/s  p50 {} us  p99 {} us  servers {:.1} us/op  others {:.2} cores  \
-             stolen {:.2}{}",
+             stolen {:.2}{}{}",
             row.work,
             row.arrangement.name(),
             row.operations_per_s,
@@ -187,6 +197,7 @@ impl Comparison {
             row.server_cpu_us_per_op,
             row.others_cores,
             row.steal_cores,
+            row.telling.as_ref().map_or_else(String::new, Telling::text),
             if row.counts() { "" } else { ": not counted" },
         );
         if let Some((file, path)) = &mut self.json {
@@ -195,6 +206,11 @@ impl Comparison {
         self.rows.push(row);
         Ok(())
     }
+}
+
+/// What watchers were told, as operations: an event each, from when its change was due.
+fn events(told: &Told, usage: &Usage) -> Measured {
+    Measured { operations: told.events, seconds: usage.seconds, latency: told.delays.clone() }
 }
 
 /// What a run found, as a row. Where the machine does not say who used it, the row counts as disturbed.
@@ -220,6 +236,7 @@ fn row(
         own_cpu_us_per_op: per_operation(usage.own),
         others_cores: usage.others_cores().unwrap_or(f64::INFINITY),
         steal_cores: usage.steal_cores(),
+        telling: None,
     }
 }
 

@@ -8,10 +8,12 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::systems::{Running, System, SystemError, name};
 use super::works::{Arrangement, Peer};
-use crate::host::{Sampler, Usage};
+use crate::error::BenchError;
+use crate::host::{Sample, Sampler, Usage};
 use crate::peers::install::Program;
 use crate::peers::servers::Servers;
 use crate::peers::{PeerError, jit};
+use crate::told::{Told, Watching};
 use crate::work::{Measured, Mix, Work};
 
 /// Threads of the driver: with servers on the same machine, more would only take turns.
@@ -71,6 +73,13 @@ struct Driven {
 }
 
 impl Driven {
+    fn endpoints(&self, at: Arrangement) -> Result<Vec<String>, SystemError> {
+        Ok(match at {
+            Arrangement::Leader => vec![self.runtime.block_on(self.servers.leader())?],
+            Arrangement::All => self.servers.endpoints().to_vec(),
+        })
+    }
+
     fn warm_up(&mut self) -> Result<(), SystemError> {
         let work = Work {
             mix: Mix::Cycle,
@@ -97,18 +106,29 @@ impl Driven {
 
 impl Running for Driven {
     fn measure(&mut self, work: &Work, at: Arrangement) -> Result<(Measured, Usage), SystemError> {
-        let endpoints = match at {
-            Arrangement::Leader => vec![self.runtime.block_on(self.servers.leader())?],
-            Arrangement::All => self.servers.endpoints().to_vec(),
-        };
+        let endpoints = self.endpoints(at)?;
         let sampler = Sampler::new(&self.servers.pids());
         let mut samples = Vec::with_capacity(2);
         let mut edge = || samples.push(sampler.sample());
         let measured = self.runtime.block_on(self.servers.run(work, &endpoints, &mut edge))?;
-        let mut samples = samples.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter();
-        match (samples.next(), samples.next()) {
-            (Some(begin), Some(end)) => Ok((measured, begin.until(&end))),
-            _ => Err(PeerError::Task.into()),
-        }
+        Ok((measured, usage(samples)?))
+    }
+
+    fn watch(&mut self, watching: &Watching, at: Arrangement) -> Result<(Told, Usage), SystemError> {
+        let endpoints = self.endpoints(at)?;
+        let sampler = Sampler::new(&self.servers.pids());
+        let mut samples = Vec::with_capacity(2);
+        let mut edge = || samples.push(sampler.sample());
+        let told = self.runtime.block_on(self.servers.watch(watching, &endpoints, &mut edge))?;
+        Ok((told, usage(samples)?))
+    }
+}
+
+/// What was used between the two samples.
+fn usage(samples: Vec<Result<Sample, BenchError>>) -> Result<Usage, SystemError> {
+    let mut samples = samples.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter();
+    match (samples.next(), samples.next()) {
+        (Some(begin), Some(end)) => Ok(begin.until(&end)),
+        _ => Err(PeerError::Task.into()),
     }
 }

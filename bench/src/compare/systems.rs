@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use super::peer;
 use super::results::PALISADE;
 use super::works::{Arrangement, Peer};
+use crate::changes;
 use crate::cluster::Cluster;
 use crate::error::BenchError;
 use crate::host::Usage;
 use crate::load;
 use crate::options::LoadOptions;
+use crate::told::{Told, Watching};
 use crate::work::{Measured, Work};
 
 /// As many nodes as the peers have.
@@ -47,6 +49,10 @@ pub(crate) trait System {
 pub(crate) trait Running {
     /// Does a work, and says what the machine did in its window.
     fn measure(&mut self, work: &Work, at: Arrangement) -> Result<(Measured, Usage), SystemError>;
+
+    /// Has a key watched there and changed, and says what its watchers were told, and what the machine did
+    /// meanwhile.
+    fn watch(&mut self, watching: &Watching, at: Arrangement) -> Result<(Told, Usage), SystemError>;
 }
 
 /// A peer, from where peers are unpacked or installed; a sentence if it cannot be measured here.
@@ -93,5 +99,10 @@ impl Running for Cluster {
     fn measure(&mut self, work: &Work, _: Arrangement) -> Result<(Measured, Usage), SystemError> {
         let report = load::run(&LoadOptions::of(work, &self.endpoints, &self.pids))?;
         Ok((report.measured, report.usage))
+    }
+
+    fn watch(&mut self, watching: &Watching, at: Arrangement) -> Result<(Told, Usage), SystemError> {
+        let at_leader = at == Arrangement::Leader;
+        Ok(changes::measure(watching, at_leader, &self.endpoints, &self.pids)?)
     }
 }

@@ -59,12 +59,12 @@ pub(crate) async fn probe(endpoint: &str) -> Result<(), PeerError> {
     Ok(())
 }
 
-fn at(endpoints: &[String], n: u32) -> String {
+pub(super) fn at(endpoints: &[String], n: u32) -> String {
     endpoints[n as usize % endpoints.len()].clone()
 }
 
 /// A connection of its own; the client dials at its first call.
-async fn connect(endpoint: String) -> Result<Client, PeerError> {
+pub(super) async fn connect(endpoint: String) -> Result<Client, PeerError> {
     Ok(Client::connect([format!("http://{endpoint}")], None).await?)
 }
 

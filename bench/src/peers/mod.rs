@@ -1,7 +1,9 @@
 //! The peers that `compare` measures: their servers on loopback, and a driver for each that does the
 //! same work as Palisade's load generator, through the client a Rust program would use.
 
+pub(crate) mod audience;
 pub(crate) mod etcd;
+pub(crate) mod etcd_watch;
 pub(crate) mod install;
 pub(crate) mod jit;
 pub(crate) mod redis;

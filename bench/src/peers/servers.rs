@@ -7,8 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::install::Program;
-use super::{PeerError, etcd, redis, zookeeper};
+use super::{PeerError, etcd, etcd_watch, redis, zookeeper};
 use crate::error::BenchError;
+use crate::told::{Told, Watching};
 use crate::work::{Measured, Work};
 use crate::{cluster, sys};
 
@@ -85,6 +86,24 @@ impl Servers {
             Program::Etcd(_) => etcd::run(work, endpoints, edge).await,
             Program::ZooKeeper(..) => zookeeper::run(work, endpoints, edge).await,
             Program::Redis(_) => redis::run(work, endpoints, edge).await,
+        }
+    }
+
+    /// Has a key watched at these endpoints and changed; `edge` is called as what counts begins, and when everybody
+    /// has been told of its last change.
+    pub(crate) async fn watch(
+        &self,
+        watching: &Watching,
+        endpoints: &[String],
+        edge: &mut dyn FnMut(),
+    ) -> Result<Told, PeerError> {
+        match self.program {
+            Program::Etcd(_) => {
+                let leader = self.leader().await?;
+                etcd_watch::run(watching, &leader, endpoints, edge).await
+            }
+            Program::ZooKeeper(..) => Err(PeerError::NoSuchWork("ZooKeeper")),
+            Program::Redis(_) => Err(PeerError::NoSuchWork("Redis")),
         }
     }
 

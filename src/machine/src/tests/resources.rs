@@ -139,3 +139,15 @@ fn over_the_quota_a_new_claim_is_refused_and_nothing_else() {
     w.take(a, 2, "k");
     assert_eq!(listed(&w, false).len(), 1);
 }
+
+#[test]
+fn a_key_claims_a_hundred_resources_at_most() {
+    let mut w = World::new();
+    for n in 0..100 {
+        assert_eq!(claimed(&mut w, &std::format!("db-{n}"), "k"), (1, None));
+    }
+    let refused = w.refusal(&claim("one more", "k"));
+    assert!(matches!(refused, Refusal::QuotaExceeded { limit: 100, .. }), "{refused}");
+    assert_eq!(claimed(&mut w, "db-7", "k"), (1, None), "what is on record can be claimed again");
+    assert_eq!(claimed(&mut w, "one more", "l"), (1, None), "and others claim what they like");
+}

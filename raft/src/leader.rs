@@ -3,6 +3,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use palisade_types::block::Seal;
 use palisade_types::{Block, BlockBuilder, LogIndex, Mutant, NodeId, Time};
@@ -13,12 +14,19 @@ use crate::node::{Raft, State};
 use crate::progress::{Progress, ProgressState};
 use crate::rounds::Rounds;
 
+/// Followers are told of what is committed after so long, should no block have told them by then. Under load the next
+/// block does; a message of its own for each would cost more than it brings.
+const COMMIT_TOLD_WITHIN: Duration = Duration::from_millis(5);
+
 /// What a leader keeps for the length of its term.
 #[derive(Debug)]
 pub(crate) struct Leadership {
     /// The other voters.
     pub(crate) peers: BTreeMap<NodeId, Progress>,
     pub(crate) heartbeat_at: Time,
+    /// When followers are told of what is committed, should no block have told them before. Their watchers wait
+    /// for it.
+    pub(crate) tell_at: Time,
     pub(crate) rounds: Rounds,
     pub(crate) lease: Lease,
     /// The newest question for a read index of each follower.
@@ -40,6 +48,7 @@ impl Raft {
         self.state = State::Leader(Leadership {
             peers,
             heartbeat_at,
+            tell_at: Time::FAR,
             rounds: Rounds::default(),
             lease: Lease::default(),
             asked: BTreeMap::new(),
@@ -74,15 +83,18 @@ impl Raft {
             self.step_down();
             return;
         }
-        let State::Leader(lead) = &self.state else { return };
-        if self.now >= lead.heartbeat_at {
+        let due = |at: fn(&Leadership) -> Time, raft: &Raft| matches!(&raft.state, State::Leader(lead) if raft.now >= at(lead));
+        if due(|lead| lead.heartbeat_at, self) {
             self.beat();
+        }
+        if due(|lead| lead.tell_at, self) {
+            self.tell_commit();
         }
     }
 
     pub(crate) fn leader_deadline(&self, lead: &Leadership) -> Time {
         let stall = self.ledger.oldest_flight().map_or(Time::FAR, |at| at + self.config.disk_stall);
-        lead.heartbeat_at.min(self.quorum_deadline()).min(stall)
+        lead.heartbeat_at.min(lead.tell_at).min(self.quorum_deadline()).min(stall)
     }
 
     /// When the leader steps down unless more voters are heard from: a quorum, itself included,
@@ -100,6 +112,18 @@ impl Raft {
         let State::Leader(lead) = &mut self.state else { return };
         lead.heartbeat_at = heartbeat_at;
         let peers: Vec<NodeId> = lead.peers.keys().copied().collect();
+        for peer in peers {
+            self.send_append(peer, false);
+        }
+    }
+
+    /// An Append without blocks to whoever has what is committed and does not know that it is.
+    fn tell_commit(&mut self) {
+        let commit = self.commit;
+        let State::Leader(lead) = &mut self.state else { return };
+        lead.tell_at = Time::FAR;
+        let untold = |progress: &Progress| progress.told < commit && progress.next.prev() >= commit;
+        let peers: Vec<NodeId> = lead.peers.iter().filter(|(_, p)| untold(p)).map(|(&id, _)| id).collect();
         for peer in peers {
             self.send_append(peer, false);
         }
@@ -148,11 +172,16 @@ impl Raft {
         if with_blocks {
             progress.on_sent(proved, bytes);
         }
+        let commit = self.commit.min(proved);
+        progress.told = progress.told.max(commit);
+        if lead.tell_at != Time::FAR && lead.peers.values().all(|p| p.told >= self.commit) {
+            lead.tell_at = Time::FAR;
+        }
         let append = Append {
             term: self.term,
             prev_term: prev.term,
             prev_index: prev.index,
-            commit: self.commit.min(proved),
+            commit,
             round: lead.rounds.started(),
             blocks,
         };
@@ -210,6 +239,10 @@ impl Raft {
         let own_term = self.log.term_at(reached) == Some(self.term);
         if own_term || self.config.mutants.has(Mutant::B6) {
             self.commit = reached;
+            let tell_at = self.now + COMMIT_TOLD_WITHIN;
+            if let State::Leader(lead) = &mut self.state {
+                lead.tell_at = tell_at;
+            }
         }
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Progress {
     pub(crate) state: ProgressState,
     /// The newest round the follower has echoed.
     pub(crate) round: u64,
+    /// The highest commit index it has been sent in this term.
+    pub(crate) told: LogIndex,
     /// When it last answered in this term.
     pub(crate) contact: Time,
     /// Last index and bytes of each unacknowledged message with blocks, oldest first.
@@ -41,6 +43,7 @@ impl Progress {
             next: last.next(),
             state: ProgressState::Probe { paused: false },
             round: 0,
+            told: LogIndex(0),
             contact: now,
             inflight: VecDeque::new(),
             inflight_bytes: 0,

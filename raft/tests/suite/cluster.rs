@@ -69,6 +69,8 @@ pub(crate) struct Cluster {
     pub(crate) now: Time,
     pub(crate) nodes: BTreeMap<NodeId, Node>,
     pub(crate) wire: Vec<Packet>,
+    /// How many packets were put on it.
+    pub(crate) sent: usize,
     pub(crate) judge: Judge,
     pub(crate) trace: Vec<String>,
     boots: u64,
@@ -101,6 +103,7 @@ impl Cluster {
             now: Time::from_millis(1000),
             nodes: BTreeMap::new(),
             wire: Vec::new(),
+            sent: 0,
             judge: Judge::default(),
             trace: Vec::new(),
             boots: 0,
@@ -169,6 +172,7 @@ impl Cluster {
                 self.judge.on_send(&self.nodes[&from], to, &message);
                 self.note(format!("  {from} sends {to} {}", show(&message)));
                 self.wire.push(Packet { from, to, message });
+                self.sent += 1;
             }
             if let Some(persist) = ready.persist {
                 self.note(format!("  {from} persists {}", show_persist(&persist)));

@@ -131,3 +131,28 @@ fn a_deposed_leader_answers_nobody() {
     cluster.settle(&ALL);
     assert_eq!(take_answer(&mut cluster, 2), None);
 }
+
+#[test]
+fn followers_hear_of_a_commit_soon_although_nothing_follows_it_and_of_others_with_the_next_block() {
+    let mut cluster = led();
+    cluster.run(&ALL, 10);
+    let block = cluster.propose(1, "x").unwrap();
+    cluster.settle(&ALL);
+    assert_eq!((cluster.status(1).commit, cluster.status(2).commit), (block.last(), block.last().prev()));
+    // Sooner than the next heartbeat.
+    cluster.run(&ALL, 6);
+    assert_eq!((cluster.status(2).commit, cluster.status(3).commit), (block.last(), block.last()));
+    // While block follows block each tells of the one before, and nothing else is sent.
+    let sent = |cluster: &mut Cluster| {
+        let before = cluster.sent;
+        for _ in 0..10 {
+            cluster.propose(1, "y").unwrap();
+            cluster.run(&ALL, 3);
+        }
+        cluster.sent - before
+    };
+    cluster.run(&ALL, 100);
+    let (blocks, one_heartbeat) = (10 * 4, 4);
+    let sent = sent(&mut cluster);
+    assert!(sent <= blocks + one_heartbeat, "{sent}: two appends and two answers a block");
+}

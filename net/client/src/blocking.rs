@@ -39,7 +39,7 @@ use std::time::Duration;
 
 use palisade_types::reply::NodeStatus;
 use palisade_types::{
-    Cursor, Description, LockRow, LogIndex, OperatorRow, ResourceRow, Selector, SessionId, SessionRow,
+    Cursor, Description, Fence, LockRow, LogIndex, OperatorRow, ResourceRow, Selector, SessionId, SessionRow,
     ValueRow,
 };
 use tokio::runtime::{Builder, Handle};
@@ -48,7 +48,7 @@ use tokio::task::AbortHandle;
 pub use observe::{ObserveRequest, Observer};
 
 use crate::config::ClientConfig;
-use crate::error::{AcquireError, CallError, ConnectError, LostReason, ShutDownError};
+use crate::error::{AcquireError, CallError, ConnectError, LostReason, ShutDownError, TooLate};
 use crate::{Answer, Page, Queued, WatchError, WatchItem};
 
 pub use set::{SetGuard, SetRequest};
@@ -412,6 +412,15 @@ impl Deref for Guard {
 }
 
 impl Guard {
+    /// Does the work if at least this much is left for it: see [`crate::Guard::protect`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn protect<T>(&self, needs: Duration, work: impl FnOnce(&Fence) -> T) -> Result<T, TooLate> {
+        self.inner.in_time(needs)?;
+        Ok(work(self.inner.fence()))
+    }
+
     /// Waits until the lock is lost, but no longer than this; `None` if it is held still.
     pub fn lost_within(&self, time: Duration) -> Option<LostReason> {
         self.thread.block_on(async { tokio::time::timeout(time, self.inner.lost()).await.ok() })

@@ -171,6 +171,25 @@ impl ShutDownError {
     }
 }
 
+/// Why work under a lock was not begun.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not begun: it may take {needs:?}, and {left:?} are left; {}", crate::protect::Why(lost))]
+pub struct TooLate {
+    /// How much it was to have.
+    pub needs: Duration,
+    /// How much was left.
+    pub left: Duration,
+    /// Why the lock is lost, if it is.
+    pub lost: Option<LostReason>,
+}
+
+impl TooLate {
+    /// Whether it can never be begun under this lock: so when that is lost.
+    pub fn is_final(&self) -> bool {
+        self.lost.is_some()
+    }
+}
+
 /// Why a report about an owner failed, and how far it came.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{error}; the report, as of revision {as_of}, had ended {} sessions by then", ended.len())]

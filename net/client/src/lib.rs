@@ -45,6 +45,7 @@ mod link;
 mod lock;
 mod observe;
 mod operator;
+mod protect;
 mod reads;
 mod renewals;
 mod session;
@@ -57,7 +58,7 @@ pub use client::{Answer, Client, Page};
 pub use config::ClientConfig;
 pub use election::{CampaignRequest, Leader, Leadership};
 pub use error::{
-    AcquireError, CallError, ConnectError, LostReason, NotDowngraded, ReportError, ShutDownError,
+    AcquireError, CallError, ConnectError, LostReason, NotDowngraded, ReportError, ShutDownError, TooLate,
 };
 pub use lock::{AdvisoryRequest, FencedRequest, Guard, Queued};
 pub use observe::{NotAnElection, ObserveError, ObserveRequest, Observed, Observer};

@@ -340,6 +340,11 @@ impl Guard {
         if lost_now(&self.lost).is_some() { Duration::ZERO } else { self.claim.handle.lease.remaining() }
     }
 
+    /// Why it is lost, if it is.
+    pub(crate) fn lost_by_now(&self) -> Option<LostReason> {
+        lost_now(&self.lost)
+    }
+
     /// How long nobody else can be granted the lock, even if nothing is renewed any more: longer
     /// than [`Guard::remaining`] by the margin, for cleaning up after [`Guard::lost`]. Zero once the
     /// cluster has said that the session ended.

@@ -48,6 +48,11 @@ fn calls_wait_for_their_answers_and_a_close_has_arrived_when_it_returns() {
         assert_eq!(guard.fence().to_string(), "k@9/9");
         assert!(guard.is_valid());
         assert_eq!(guard.lost_within(Duration::ZERO), None);
+        assert!(guard.write_deadline() < guard.remaining());
+        let shown = guard.protect(Duration::from_secs(5), |fence| fence.to_string());
+        assert_eq!(shown, Ok("k@9/9".to_owned()));
+        let late = guard.protect(Duration::from_secs(20), |_| panic!("it must not begin")).unwrap_err();
+        assert!(!late.is_final() && late.left < late.needs && late.lost.is_none(), "{late}");
         guard.release().unwrap();
         match session.advisory(HELD).no_wait().acquire() {
             Err(AcquireError::Held { holder: Some(seen), waiting: 2 }) => assert_eq!(seen, holder()),

@@ -125,6 +125,8 @@ async fn a_guard_is_lost_with_the_cause_when_the_cluster_ends_the_session() {
     server.order(Order::Push(Push::SessionEnded { session: SESSION, cause }));
     assert_eq!(guard.lost().await, LostReason::Ended(cause));
     assert_eq!(session.lost().await, LostReason::Ended(cause));
+    let late = guard.protect(Duration::ZERO, |_| async { panic!("it must not begin") }).await.unwrap_err();
+    assert_eq!((late.is_final(), late.lost), (true, Some(LostReason::Ended(cause))));
     assert!(!guard.is_valid() && guard.grace().is_zero());
     assert_eq!(guard.release().await, Err(CallError::SessionLost(LostReason::Ended(cause))));
     let again = session.advisory("k").acquire().await;

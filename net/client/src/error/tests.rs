@@ -153,6 +153,11 @@ fn every_other_error_says_whether_it_is_final() {
         };
         check(&error, error.is_final(), side);
     }
+    let times = (Duration::from_secs(2), Duration::from_secs(1));
+    for lost in reasons().into_iter().map(Some).chain([None]) {
+        let late = TooLate { needs: times.0, left: times.1, lost: lost.clone() };
+        check(&late, late.is_final(), lost.is_some());
+    }
     let remain = ShutDownError::GuardsRemain { left: 1, gone_within: Duration::from_secs(30) };
     let side = match &remain {
         ShutDownError::GuardsRemain { .. } => MAYBE_LATER,

@@ -12,7 +12,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use palisade_fence::{Failed, Fence, FenceError, Key, Ledger, LedgerError, RedbLedger};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::answers::{self, FENCE_HEADER};
 use crate::body::{Passage, Watched, watched};
@@ -28,7 +28,7 @@ pub(crate) struct Proxy {
     turns: Turns,
     client: Client<HttpConnector, Watched>,
     room: Arc<Semaphore>,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Proxy {
@@ -47,7 +47,7 @@ impl Proxy {
             turns,
             ledger: Arc::new(ledger),
             client: client.build_http(),
-            metrics: Metrics::default(),
+            metrics: Arc::default(),
             config,
         })
     }
@@ -81,7 +81,7 @@ impl Proxy {
     }
 
     /// Waits for the turn of the fence's key, applies the rule, forwards, and ends the turn when the outcome is known.
-    async fn write(self: &Arc<Self>, fence: Fence, request: Request) -> Response {
+    async fn write(self: &Arc<Self>, fence: Fence, request: Request, room: OwnedSemaphorePermit) -> Response {
         let Some(mut turn) = self.turns.wait(fence.key()).await else {
             self.metrics.busy.add();
             return answers::busy();
@@ -117,12 +117,22 @@ impl Proxy {
             self.metrics.written.add();
             let (proxy, key) = (Arc::clone(self), fence.key().clone());
             // The answer need not wait for what is left of the body, but the turn does.
-            tokio::spawn(async move { proxy.end_turn(turn, passage, &key).await });
+            tokio::spawn(async move {
+                proxy.end_turn(turn, passage, &key).await;
+                drop((proxy, room));
+            });
         } else {
             self.metrics.unknown.add();
             tracing::warn!(fence = %fence, "the outcome of a write is unknown");
         }
         response
+    }
+
+    /// Waits until no request is under way and no turn.
+    pub(crate) async fn idle(&self) {
+        let all = u32::try_from(self.config.requests_max).unwrap_or(u32::MAX);
+        // It is never closed.
+        let _ = self.room.acquire_many(all).await;
     }
 
     /// Ends a turn once nothing of the request can reach the resource any more.
@@ -217,11 +227,7 @@ pub(crate) async fn handle(State(gate): State<Arc<Proxy>>, request: Request) -> 
     };
     // A task of its own: a client that goes away ends neither the turn nor the look-out for the outcome.
     let of_task = Arc::clone(&gate);
-    let write = async move {
-        let _room = room;
-        of_task.write(fence, request).await
-    };
-    match tokio::spawn(write).await {
+    match tokio::spawn(async move { of_task.write(fence, request, room).await }).await {
         Ok(response) => response,
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }

@@ -40,7 +40,7 @@ impl Gate {
     pub fn open(config: Config) -> Result<Gate, GateError> {
         let ledger = RedbLedger::open(&config.ledger)?;
         // Those beyond the bound on requests are told so, and as many may be idle.
-        let connections = config.requests_max.saturating_mul(2).clamp(16, Semaphore::MAX_PERMITS);
+        let connections = config.requests_max.saturating_mul(2).clamp(16, u32::MAX as usize);
         let end_within = config.answer_within + END_WITHIN;
         Ok(Gate { proxy: Arc::new(Proxy::new(config, ledger)?), connections, end_within })
     }
@@ -57,10 +57,10 @@ impl Gate {
         admin: TcpListener,
         stop: impl Future<Output = ()>,
     ) -> Result<(), GateError> {
-        let of_admin = Arc::clone(&self.proxy);
+        let metrics = Arc::clone(&self.proxy.metrics);
         let watch = Router::new()
             .route("/healthz", get(|| async { "ok\n" }))
-            .route("/metrics", get(move || async move { of_admin.metrics.render() }));
+            .route("/metrics", get(move || async move { metrics.render() }));
         let watched = tokio::spawn(async move { axum::serve(admin, watch).await });
         self.accept(listener, stop).await;
         watched.abort();
@@ -70,7 +70,7 @@ impl Gate {
     async fn accept(self, listener: TcpListener, stop: impl Future<Output = ()>) {
         let room = Arc::new(Semaphore::new(self.connections));
         let graceful = GracefulShutdown::new();
-        let app = Router::new().fallback(proxy::handle).with_state(self.proxy);
+        let app = Router::new().fallback(proxy::handle).with_state(Arc::clone(&self.proxy));
         let mut stop = std::pin::pin!(stop);
         loop {
             let accepted = async {
@@ -100,6 +100,15 @@ impl Gate {
             });
         }
         drop(listener);
-        let _: Result<(), _> = tokio::time::timeout(self.end_within, graceful.shutdown()).await;
+        // Whoever still needs the ledger is done, or has had its time: another gate may open it.
+        let all = u32::try_from(self.connections).unwrap_or(u32::MAX);
+        let over = async {
+            graceful.shutdown().await;
+            let _ = room.acquire_many(all).await;
+            self.proxy.idle().await;
+        };
+        if tokio::time::timeout(self.end_within, over).await.is_err() {
+            tracing::warn!("some requests were not over in time");
+        }
     }
 }

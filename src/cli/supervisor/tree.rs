@@ -11,15 +11,19 @@ use rustix::time::Timespec;
 /// what descends from `spared`. `group`: processes of this group are passed over, because it was signalled
 /// as a whole. Who forks meanwhile may be missed: repeat until nothing is left.
 pub(crate) fn signal(root: Pid, spared: &[Pid], group: Option<Pid>, signals: &[Signal]) {
-    below(root, None, spared, &mut |found| {
+    let mut all = Vec::new();
+    // First all are found: the children of one that is killed meanwhile would be nobody's.
+    below(root, None, spared, &mut all);
+    // Parents before their children, who might be replaced.
+    for found in all.iter().rev() {
         if found.ended || group.is_some_and(|group| group.as_raw_pid() == found.group) {
-            return;
+            continue;
         }
         for signal in signals {
             // It has just ended, or it is another user's.
             let _ = pidfd_send_signal(&found.handle, *signal);
         }
-    });
+    }
 }
 
 /// The children of a process, those that have ended and are not reaped included.
@@ -58,9 +62,9 @@ struct Found {
     ended: bool,
 }
 
-/// Calls `act` for all below `parent`, parents before their children. `handle`: the parent's, if it is not
-/// the root, which lives.
-fn below(parent: Pid, handle: Option<&OwnedFd>, spared: &[Pid], act: &mut dyn FnMut(&Found)) {
+/// Finds all below `parent`, children before their parents. `handle`: the parent's, if it is not the root,
+/// which lives.
+fn below(parent: Pid, handle: Option<&OwnedFd>, spared: &[Pid], all: &mut Vec<Found>) {
     for pid in children(parent) {
         if spared.contains(&pid) {
             continue;
@@ -73,11 +77,10 @@ fn below(parent: Pid, handle: Option<&OwnedFd>, spared: &[Pid], act: &mut dyn Fn
             continue;
         }
         let ended = matches!(stat.state, 'Z' | 'X');
-        let found = Found { handle: child, group: stat.group, ended };
-        act(&found);
         if !ended {
-            below(pid, Some(&found.handle), spared, act);
+            below(pid, Some(&child), spared, all);
         }
+        all.push(Found { handle: child, group: stat.group, ended });
     }
 }
 
@@ -113,6 +116,9 @@ mod tests {
     use super::*;
     use std::io::{BufRead, BufReader};
     use std::process::{Child, Command, Stdio};
+    use std::time::Duration;
+
+    use palisade::clock;
 
     #[test]
     fn the_fields_of_stat_are_found_behind_any_command_name() {
@@ -134,6 +140,14 @@ mod tests {
         Stat::read(pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
     }
 
+    fn wait_until_ended(pids: &[Pid]) {
+        let until = clock::lease_now() + Duration::from_secs(30);
+        while pids.iter().any(|pid| runs(*pid)) {
+            assert!(clock::lease_now() < until, "one of {pids:?} runs on");
+            std::thread::yield_now();
+        }
+    }
+
     #[test]
     fn children_of_children_in_other_groups_and_sessions_are_found() {
         let script = "sh -c 'echo $$; setsid sh -c \"echo \\$\\$; exec sleep 1000\" & wait' & wait";
@@ -143,7 +157,7 @@ mod tests {
         signal(root, &[pids[0]], None, &[Signal::KILL]);
         assert!(pids.iter().all(|pid| runs(*pid)), "what is spared is left alone with all below it");
         signal(root, &[], None, &[Signal::KILL]);
-        while pids.iter().any(|pid| runs(*pid)) {}
+        wait_until_ended(&pids);
         assert!(shell.wait().unwrap().code().is_some(), "the root itself was not signalled");
     }
 
@@ -154,7 +168,7 @@ mod tests {
         signal(root, &[], group, &[Signal::KILL]);
         assert!(runs(pids[0]));
         signal(root, &[], None, &[Signal::TERM, Signal::CONT]);
-        while runs(pids[0]) {}
+        wait_until_ended(&pids);
         shell.wait().unwrap();
     }
 }

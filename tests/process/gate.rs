@@ -112,7 +112,7 @@ fn a_killed_gate_forgets_no_floor_and_holds_back_what_may_overtake_a_write_on_it
     // With an end of that time in sight, the newer one passes in the end.
     gate.signal(Signal::TERM);
     assert!(gate.wait().success());
-    let _gate = start(dir.path(), port, resource.port, "300ms");
+    let _gate = start(dir.path(), port, resource.port, "2s");
     resource.go.send(()).unwrap();
     until("epoch 8 passes", || {
         answer(send(port, "k@8/8", "eight")).starts_with("HTTP/1.1 200").then_some(())

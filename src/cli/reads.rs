@@ -34,15 +34,17 @@ pub(crate) async fn describe(global: &Global, args: &DescribeArgs) -> Result<u8,
     Ok(0)
 }
 
-/// Where a listing stands.
+/// A listing that is printed page by page.
 struct Listing {
     paging: Paging,
     shown: u64,
+    said: Option<ReadMark>,
+    out: Output,
 }
 
 impl Listing {
-    fn new(paging: Paging) -> Listing {
-        Listing { paging, shown: 0 }
+    fn new(global: &Global, paging: Paging) -> Listing {
+        Listing { paging, shown: 0, said: None, out: Output::new(global.json) }
     }
 
     /// Rows to ask for next; none when enough are shown.
@@ -52,10 +54,35 @@ impl Listing {
         u32::try_from(rows).ok().filter(|rows| *rows > 0)
     }
 
-    /// A page was shown; whether there is more to show.
-    fn note<T>(&mut self, page: &Page<T>) -> bool {
+    /// Prints a page; whether there is more to show.
+    fn show<T>(
+        &mut self,
+        page: &Page<T>,
+        json: impl Fn(&T) -> serde_json::Value,
+        text: impl Fn(&T) -> String,
+    ) -> Result<bool, Failure> {
+        say_how(&mut self.out, page.read, &mut self.said)?;
+        for row in &page.rows {
+            self.out.line(|| json(row), || text(row))?;
+        }
+        self.out.flush()?;
         self.shown += page.rows.len() as u64;
-        page.more && !page.rows.is_empty()
+        Ok(page.more && !page.rows.is_empty())
+    }
+
+    /// The limit was reached: says where to go on.
+    fn say_next(mut self, after: Option<String>) -> Result<u8, Failure> {
+        let after = after.unwrap_or_default();
+        self.out
+            .line(|| json!({ "next": after }), || format!("there are more: go on with --after {after}"))?;
+        self.out.flush()?;
+        Ok(0)
+    }
+
+    /// All is shown: says so if that is nothing.
+    fn say_if_none(&self, global: &Global) -> Result<u8, Failure> {
+        output::say_if_none(global, self.shown == 0);
+        Ok(0)
     }
 }
 
@@ -67,36 +94,18 @@ pub(super) fn say_how(out: &mut Output, read: ReadMark, said: &mut Option<ReadMa
     out.line(|| output::mark_json(read), || output::mark_text(read))
 }
 
-/// Says where to go on after the limit was reached.
-fn say_next(out: &mut Output, after: &str) -> Result<(), Failure> {
-    out.line(|| json!({ "next": after }), || format!("there are more: go on with --after {after}"))
-}
-
 /// The keys that have a record.
 pub(crate) async fn locks(global: &Global, args: &LocksArgs) -> Result<u8, Failure> {
     let client = connect::client(global)?;
-    let mut out = Output::new(global.json);
-    let mut listing = Listing::new(args.paging);
-    let (mut after, mut said) = (args.after.clone(), None);
+    let (mut listing, mut after) = (Listing::new(global, args.paging), args.after.clone());
     while let Some(rows) = listing.ask() {
-        let page = ask!(args.how, client, locks(after.as_deref(), rows));
-        let page = page.map_err(|e| connect::failure(&e))?;
-        say_how(&mut out, page.read, &mut said)?;
-        for row in &page.rows {
-            out.line(|| output::lock_json(row), || output::lock_text(row))?;
+        let page = ask!(args.how, client, locks(after.as_deref(), rows)).map_err(|e| connect::failure(&e))?;
+        if !listing.show(&page, output::lock_json, output::lock_text)? {
+            return listing.say_if_none(global);
         }
-        out.flush()?;
-        match page.rows.last() {
-            Some(last) if listing.note(&page) => after = Some(last.key.to_string()),
-            last => {
-                output::say_if_none(global, last.is_none() && listing.shown == 0);
-                return Ok(0);
-            }
-        }
+        after = page.rows.last().map(|row| row.key.to_string());
     }
-    say_next(&mut out, after.as_deref().unwrap_or_default())?;
-    out.flush()?;
-    Ok(0)
+    listing.say_next(after)
 }
 
 /// The live sessions.
@@ -105,54 +114,30 @@ pub(crate) async fn sessions(global: &Global, args: &SessionsArgs) -> Result<u8,
         |text: &String| text.parse::<SessionId>().map_err(|e| Failure::usage(format!("--after: {e}")));
     let mut after = args.after.as_ref().map(parse).transpose()?;
     let client = connect::client(global)?;
-    let mut out = Output::new(global.json);
-    let (mut listing, mut said) = (Listing::new(args.paging), None);
+    let mut listing = Listing::new(global, args.paging);
     while let Some(rows) = listing.ask() {
-        let page = ask!(args.how, client, sessions(after, rows));
-        let page = page.map_err(|e| connect::failure(&e))?;
-        say_how(&mut out, page.read, &mut said)?;
-        for row in &page.rows {
-            out.line(|| output::session_json(row), || output::session_text(row))?;
+        let page = ask!(args.how, client, sessions(after, rows)).map_err(|e| connect::failure(&e))?;
+        if !listing.show(&page, output::session_json, output::session_text)? {
+            return listing.say_if_none(global);
         }
-        out.flush()?;
-        match page.rows.last() {
-            Some(last) if listing.note(&page) => after = Some(last.session),
-            last => {
-                output::say_if_none(global, last.is_none() && listing.shown == 0);
-                return Ok(0);
-            }
-        }
+        after = page.rows.last().map(|row| row.session);
     }
-    say_next(&mut out, &after.map(|s| s.to_string()).unwrap_or_default())?;
-    out.flush()?;
-    Ok(0)
+    listing.say_next(after.map(|session| session.to_string()))
 }
 
 /// The resources that locks name, and the keys that protect them.
 pub(crate) async fn resources(global: &Global, args: &ResourcesArgs) -> Result<u8, Failure> {
     let client = connect::client(global)?;
-    let mut out = Output::new(global.json);
-    let (mut listing, mut said) = (Listing::new(args.paging), None);
-    let mut after = args.after.clone();
+    let (mut listing, mut after) = (Listing::new(global, args.paging), args.after.clone());
     while let Some(rows) = listing.ask() {
         let page = ask!(args.how, client, resources(args.conflicts, after.as_deref(), rows));
         let page = page.map_err(|e| connect::failure(&e))?;
-        say_how(&mut out, page.read, &mut said)?;
-        for row in &page.rows {
-            out.line(|| output::resource_json(row), || output::resource_text(row))?;
+        if !listing.show(&page, output::resource_json, output::resource_text)? {
+            return listing.say_if_none(global);
         }
-        out.flush()?;
-        match page.rows.last() {
-            Some(last) if listing.note(&page) => after = Some(last.resource.to_string()),
-            last => {
-                output::say_if_none(global, last.is_none() && listing.shown == 0);
-                return Ok(0);
-            }
-        }
+        after = page.rows.last().map(|row| row.resource.to_string());
     }
-    say_next(&mut out, after.as_deref().unwrap_or_default())?;
-    out.flush()?;
-    Ok(0)
+    listing.say_next(after)
 }
 
 /// The value of an ephemeral key: its bytes and nothing else. Ends with 1 when there is no such key.
@@ -182,25 +167,16 @@ pub(crate) async fn get(global: &Global, args: &GetArgs) -> Result<u8, Failure> 
 /// The ephemeral keys with a prefix.
 pub(crate) async fn ls(global: &Global, args: &LsArgs) -> Result<u8, Failure> {
     let client = connect::client(global)?;
-    let mut out = Output::new(global.json);
-    let mut listing = Listing::new(args.paging);
-    let (mut after, mut said) = (args.after.clone(), None);
+    let (mut listing, mut after) = (Listing::new(global, args.paging), args.after.clone());
     while let Some(rows) = listing.ask() {
         let page = ask!(args.how, client, values(&args.prefix, after.as_deref(), rows));
         let page = page.map_err(|e| connect::failure(&e))?;
-        say_how(&mut out, page.read, &mut said)?;
-        for row in &page.rows {
-            out.line(|| output::value_json(row), || output::value_text(row))?;
+        if !listing.show(&page, output::value_json, output::value_text)? {
+            return Ok(0);
         }
-        out.flush()?;
-        match page.rows.last() {
-            Some(last) if listing.note(&page) => after = Some(last.key.to_string()),
-            _ => return Ok(0),
-        }
+        after = page.rows.last().map(|row| row.key.to_string());
     }
-    say_next(&mut out, after.as_deref().unwrap_or_default())?;
-    out.flush()?;
-    Ok(0)
+    listing.say_next(after)
 }
 
 /// Asks every endpoint for itself, all at once. Ends with 69 when none answers.

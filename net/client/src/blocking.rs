@@ -28,9 +28,9 @@
 //! # Panics
 //! No call here may be made from a thread that runs an executor: it would stand still. They panic there.
 
-mod observe;
 mod reads;
 mod set;
+mod streams;
 
 use std::ops::Deref;
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -39,17 +39,16 @@ use std::time::Duration;
 
 use palisade_types::reply::NodeStatus;
 use palisade_types::{
-    Cursor, Description, Fence, LockRow, LogIndex, OperatorRow, ResourceRow, Selector, SessionId, SessionRow,
-    ValueRow,
+    Description, Fence, LockRow, LogIndex, OperatorRow, ResourceRow, SessionId, SessionRow, ValueRow,
 };
 use tokio::runtime::{Builder, Handle};
 use tokio::task::AbortHandle;
 
-pub use observe::{ObserveRequest, Observer};
+pub use streams::{ObserveRequest, Observer, Watch, WatchRequest};
 
 use crate::config::ClientConfig;
 use crate::error::{AcquireError, CallError, ConnectError, LostReason, ShutDownError, TooLate};
-use crate::{Answer, Page, Queued, WatchError, WatchItem};
+use crate::{Answer, Page, Queued};
 
 pub use set::{SetGuard, SetRequest};
 
@@ -175,11 +174,6 @@ impl Client {
     /// As there.
     pub fn list(&self, prefix: &str) -> Result<Vec<ValueRow>, CallError> {
         self.thread.block_on(self.inner.list(prefix))
-    }
-
-    /// See [`crate::Client::watch`].
-    pub fn watch(&self, selector: Selector) -> WatchRequest {
-        WatchRequest { inner: self.inner.watch(selector), thread: self.thread.clone() }
     }
 
     /// Waits for anything that the async client offers beyond this front, such as what an
@@ -534,64 +528,5 @@ impl Leadership {
     /// As [`crate::Leadership::resign`].
     pub fn resign(self) -> Result<(), CallError> {
         self.thread.block_on(self.inner.resign())
-    }
-}
-
-/// A watch that has not begun. Made by [`Client::watch`].
-#[must_use = "nothing is watched before `start` is called"]
-pub struct WatchRequest {
-    inner: crate::WatchRequest,
-    thread: Handle,
-}
-
-impl WatchRequest {
-    /// See [`crate::WatchRequest::from_now`].
-    pub fn from_now(self) -> WatchRequest {
-        WatchRequest { inner: self.inner.from_now(), ..self }
-    }
-
-    /// See [`crate::WatchRequest::after`].
-    pub fn after(self, cursor: Cursor) -> WatchRequest {
-        WatchRequest { inner: self.inner.after(cursor), ..self }
-    }
-
-    /// Begins the watch. It does not wait for the cluster.
-    pub fn start(self) -> Watch {
-        let inside = self.thread.enter();
-        let inner = self.inner.start();
-        drop(inside);
-        Watch { inner, thread: self.thread, is_over: false }
-    }
-}
-
-/// A stream of what changes, to be iterated over: see [`crate::Watch`]. The iteration waits for each
-/// item, and ends after the first error.
-pub struct Watch {
-    inner: crate::Watch,
-    thread: Handle,
-    is_over: bool,
-}
-
-impl Watch {
-    /// The next item, if one comes within this time.
-    ///
-    /// # Errors
-    /// As [`crate::Watch::next`].
-    pub fn next_within(&mut self, time: Duration) -> Result<Option<WatchItem>, WatchError> {
-        let next = self.thread.block_on(async { tokio::time::timeout(time, self.inner.next()).await });
-        next.map_or(Ok(None), |item| item.map(Some))
-    }
-}
-
-impl Iterator for Watch {
-    type Item = Result<WatchItem, WatchError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.is_over {
-            return None;
-        }
-        let next = self.thread.block_on(self.inner.next());
-        self.is_over = next.is_err();
-        Some(next)
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use palisade_types::{Epoch, Fence, Floor, Key, Name};
-use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 
 use crate::clock::unix_seconds;
 use crate::error::Failed;
@@ -97,15 +97,12 @@ impl RedbLedger {
     /// As for [`Ledger::admit`].
     pub fn depart(&self, fence: &Fence) -> Result<(), Failed<LedgerError>> {
         let write = self.0.begin_write().map_err(failed)?;
-        {
-            let mut floors = write.open_table(FLOORS).map_err(failed)?;
-            let stored = floors.get(fence.key().as_str()).map_err(failed)?.map_or(0, |f| f.value());
-            if let Some(floor) = Self::raised(stored, fence)? {
-                floors.insert(fence.key().as_str(), floor).map_err(failed)?;
-            }
-            let mut in_flight = write.open_table(IN_FLIGHT).map_err(failed)?;
-            in_flight.insert(fence.key().as_str(), fence.epoch().0).map_err(failed)?;
-        }
+        raise(&write, fence)?;
+        write
+            .open_table(IN_FLIGHT)
+            .map_err(failed)?
+            .insert(fence.key().as_str(), fence.epoch().0)
+            .map_err(failed)?;
         write.commit().map_err(failed)
     }
 
@@ -134,12 +131,18 @@ impl RedbLedger {
         }
         Ok(keys)
     }
+}
 
-    /// The floor after this fence, and whether it must be written.
-    fn raised(stored: u64, fence: &Fence) -> Result<Option<u64>, Failed<LedgerError>> {
-        let Floor(floor) = Floor(stored).admit(fence)?;
-        Ok((floor != stored).then_some(floor))
+/// Applies the rule to the key's floor within a transaction. Whether that changed the floor.
+fn raise(write: &WriteTransaction, fence: &Fence) -> Result<bool, Failed<LedgerError>> {
+    let mut floors = write.open_table(FLOORS).map_err(failed)?;
+    let stored = floors.get(fence.key().as_str()).map_err(failed)?.map_or(0, |f| f.value());
+    let Floor(floor) = Floor(stored).admit(fence)?;
+    let changed = floor != stored;
+    if changed {
+        floors.insert(fence.key().as_str(), floor).map_err(failed)?;
     }
+    Ok(changed)
 }
 
 /// What redb says in a call that can also refuse.
@@ -152,12 +155,9 @@ impl Ledger for RedbLedger {
 
     fn admit(&self, fence: &Fence) -> Result<(), Failed<LedgerError>> {
         let write = self.0.begin_write().map_err(failed)?;
-        {
-            let mut floors = write.open_table(FLOORS).map_err(failed)?;
-            let stored = floors.get(fence.key().as_str()).map_err(failed)?.map_or(0, |f| f.value());
-            // An unchanged floor is durable already; the transaction is dropped.
-            let Some(floor) = Self::raised(stored, fence)? else { return Ok(()) };
-            floors.insert(fence.key().as_str(), floor).map_err(failed)?;
+        // An unchanged floor is durable already; the transaction is dropped.
+        if !raise(&write, fence)? {
+            return Ok(());
         }
         write.commit().map_err(failed)
     }
@@ -169,12 +169,8 @@ impl Ledger for RedbLedger {
         operation: &OperationId,
     ) -> Result<Begun, Failed<LedgerError>> {
         let write = self.0.begin_write().map_err(failed)?;
+        raise(&write, fence)?;
         let begun = {
-            let mut floors = write.open_table(FLOORS).map_err(failed)?;
-            let stored = floors.get(fence.key().as_str()).map_err(failed)?.map_or(0, |f| f.value());
-            if let Some(floor) = Self::raised(stored, fence)? {
-                floors.insert(fence.key().as_str(), floor).map_err(failed)?;
-            }
             let mut operations = write.open_table(OPERATIONS).map_err(failed)?;
             let at = (resource.as_str(), operation.as_str());
             let known = operations.get(at).map_err(failed)?.map(|record| record.value());

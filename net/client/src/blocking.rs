@@ -38,17 +38,15 @@ use std::thread;
 use std::time::Duration;
 
 use palisade_types::reply::NodeStatus;
-use palisade_types::{
-    Description, Fence, LockRow, LogIndex, OperatorRow, ResourceRow, SessionId, SessionRow, ValueRow,
-};
+use palisade_types::{Fence, ValueRow};
 use tokio::runtime::{Builder, Handle};
 use tokio::task::AbortHandle;
 
 pub use streams::{ObserveRequest, Observer, Watch, WatchRequest};
 
+use crate::Queued;
 use crate::config::ClientConfig;
 use crate::error::{AcquireError, CallError, ConnectError, LostReason, ShutDownError, TooLate};
-use crate::{Answer, Page, Queued};
 
 pub use set::{SetGuard, SetRequest};
 
@@ -91,81 +89,12 @@ impl Client {
         SessionBuilder { inner: self.inner.session(), thread: self.thread.clone() }
     }
 
-    /// See [`crate::Client::describe`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn describe(&self, key: &str) -> Result<Answer<Description>, CallError> {
-        self.thread.block_on(self.inner.describe(key))
-    }
-
-    /// See [`crate::Client::locks`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn locks(&self, after: Option<&str>, rows: u32) -> Result<Page<LockRow>, CallError> {
-        self.thread.block_on(self.inner.locks(after, rows))
-    }
-
-    /// See [`crate::Client::sessions`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn sessions(&self, after: Option<SessionId>, rows: u32) -> Result<Page<SessionRow>, CallError> {
-        self.thread.block_on(self.inner.sessions(after, rows))
-    }
-
-    /// See [`crate::Client::resources`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn resources(
-        &self,
-        conflicts: bool,
-        after: Option<&str>,
-        rows: u32,
-    ) -> Result<Page<ResourceRow>, CallError> {
-        self.thread.block_on(self.inner.resources(conflicts, after, rows))
-    }
-
-    /// See [`crate::Client::operator_acts`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn operator_acts(&self, after: LogIndex, rows: u32) -> Result<Page<OperatorRow>, CallError> {
-        self.thread.block_on(self.inner.operator_acts(after, rows))
-    }
-
     /// See [`crate::Client::status`].
     ///
     /// # Errors
     /// As there.
     pub fn status(&self) -> Result<NodeStatus, CallError> {
         self.thread.block_on(self.inner.status())
-    }
-
-    /// See [`crate::Client::leader`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn leader(&self, election: &str) -> Result<Answer<Option<crate::Leader>>, CallError> {
-        self.thread.block_on(self.inner.leader(election))
-    }
-
-    /// See [`crate::Client::get`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn get(&self, key: &str) -> Result<Answer<Option<ValueRow>>, CallError> {
-        self.thread.block_on(self.inner.get(key))
-    }
-
-    /// See [`crate::Client::values`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn values(&self, prefix: &str, after: Option<&str>, rows: u32) -> Result<Page<ValueRow>, CallError> {
-        self.thread.block_on(self.inner.values(prefix, after, rows))
     }
 
     /// See [`crate::Client::list`].

@@ -9,17 +9,11 @@ use super::Client;
 use crate::error::CallError;
 use crate::{Answer, Leader, Page};
 
-macro_rules! reader {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone)]
-        pub struct $name {
-            inner: crate::$name,
-            thread: Handle,
-        }
-
+/// The reads that the client and every reader have.
+macro_rules! reads {
+    ($name:ident) => {
         impl $name {
-            /// See [`Client::describe`].
+            /// See [`crate::Client::describe`].
             ///
             /// # Errors
             /// As there.
@@ -27,7 +21,7 @@ macro_rules! reader {
                 self.thread.block_on(self.inner.describe(key))
             }
 
-            /// See [`Client::locks`].
+            /// See [`crate::Client::locks`].
             ///
             /// # Errors
             /// As there.
@@ -35,15 +29,19 @@ macro_rules! reader {
                 self.thread.block_on(self.inner.locks(after, rows))
             }
 
-            /// See [`Client::sessions`].
+            /// See [`crate::Client::sessions`].
             ///
             /// # Errors
             /// As there.
-            pub fn sessions(&self, after: Option<SessionId>, rows: u32) -> Result<Page<SessionRow>, CallError> {
+            pub fn sessions(
+                &self,
+                after: Option<SessionId>,
+                rows: u32,
+            ) -> Result<Page<SessionRow>, CallError> {
                 self.thread.block_on(self.inner.sessions(after, rows))
             }
 
-            /// See [`Client::resources`].
+            /// See [`crate::Client::resources`].
             ///
             /// # Errors
             /// As there.
@@ -56,7 +54,7 @@ macro_rules! reader {
                 self.thread.block_on(self.inner.resources(conflicts, after, rows))
             }
 
-            /// See [`Client::operator_acts`].
+            /// See [`crate::Client::operator_acts`].
             ///
             /// # Errors
             /// As there.
@@ -64,7 +62,7 @@ macro_rules! reader {
                 self.thread.block_on(self.inner.operator_acts(after, rows))
             }
 
-            /// See [`Client::get`].
+            /// See [`crate::Client::get`].
             ///
             /// # Errors
             /// As there.
@@ -72,15 +70,20 @@ macro_rules! reader {
                 self.thread.block_on(self.inner.get(key))
             }
 
-            /// See [`Client::values`].
+            /// See [`crate::Client::values`].
             ///
             /// # Errors
             /// As there.
-            pub fn values(&self, prefix: &str, after: Option<&str>, rows: u32) -> Result<Page<ValueRow>, CallError> {
+            pub fn values(
+                &self,
+                prefix: &str,
+                after: Option<&str>,
+                rows: u32,
+            ) -> Result<Page<ValueRow>, CallError> {
                 self.thread.block_on(self.inner.values(prefix, after, rows))
             }
 
-            /// See [`Client::leader`].
+            /// See [`crate::Client::leader`].
             ///
             /// # Errors
             /// As there.
@@ -90,6 +93,21 @@ macro_rules! reader {
         }
     };
 }
+
+macro_rules! reader {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone)]
+        pub struct $name {
+            inner: crate::$name,
+            thread: Handle,
+        }
+
+        reads!($name);
+    };
+}
+
+reads!(Client);
 
 reader! {
     /// Linearizable reads: made by [`Client::read`] and [`Client::read_anywhere`]. See [`crate::Reader`].

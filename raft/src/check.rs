@@ -4,6 +4,17 @@ use crate::node::{Raft, State};
 use palisade_types::{Mutant, Time};
 
 impl Raft {
+    fn check_snapshots(&self) {
+        let start = self.log.start().index;
+        assert!(start <= self.delivered, "the log begins at or before what was handed out");
+        assert!(self.snapshot.is_none_or(|id| start <= id.last), "the log begins at or before a snapshot");
+        assert!(self.install_state.is_none_or(|id| id.last <= self.delivered), "a state is adopted whole");
+        if let Some(receiving) = &self.receiving {
+            receiving.check();
+        }
+        assert!(self.chunks_wanted.is_empty() || matches!(self.state, State::Leader(_)), "leaders send");
+    }
+
     /// Asserts how watermarks, role and log must stand to each other.
     ///
     /// # Panics
@@ -13,7 +24,8 @@ impl Raft {
         assert!(self.delivered <= self.commit && self.commit <= last.index, "delivered <= commit <= last");
         assert!(self.log.edge(self.commit).is_some(), "the commit index is an edge");
         assert!(self.log.edge(self.delivered).is_some(), "whole blocks are delivered");
-        assert!(self.log.edge(self.ledger.log_durable()).is_some(), "whole blocks are durable");
+        assert!(self.log.may_be_edge(self.ledger.log_durable()), "whole blocks are durable");
+        self.check_snapshots();
         assert!(last.term <= self.term, "no block is of a later term");
         self.ledger.check(last.index);
         self.mail.check(&self.ledger);
@@ -44,7 +56,7 @@ impl Raft {
                 lead.lease.check();
                 for progress in lead.peers.values() {
                     progress.check(last.index);
-                    assert!(self.log.edge(progress.match_index).is_some(), "followers match at edges");
+                    assert!(self.log.may_be_edge(progress.match_index), "followers match at edges");
                     assert!(self.log.edge(progress.next.prev()).is_some(), "sending starts at an edge");
                     assert!(progress.round <= lead.rounds.started(), "echoes follow the round");
                 }

@@ -39,6 +39,11 @@ pub struct Config {
     /// Leaders may answer reads by lease, and nodes that start keep to what that takes. Must be equal on
     /// all nodes, as [`Config::election_min`] must be. Default false.
     pub leases: bool,
+    /// Behind the newest snapshot, up to so many bytes of blocks stay in memory for followers that
+    /// are a little behind. Default 16 MiB.
+    pub log_keep_bytes: u64,
+    /// The most chunks of a snapshot under way to a follower. Default 8.
+    pub snapshot_window: u32,
     /// A leader whose disk has not finished a persist for so long steps down, and a node in that
     /// state does not stand. Default 2 s.
     pub disk_stall: Duration,
@@ -70,6 +75,9 @@ pub enum ConfigError {
     /// The restored blocks do not follow one another, or are of another shard.
     #[error("the restored log breaks at index {0}")]
     BrokenLog(LogIndex),
+    /// The restored log does not hold the edge of the restored snapshot.
+    #[error("the restored log does not reach the snapshot at index {0}")]
+    BrokenSnapshot(LogIndex),
 }
 
 impl Config {
@@ -88,6 +96,8 @@ impl Config {
             append_bytes_max: 512 << 10,
             committed_blocks_max: 4,
             leases: false,
+            log_keep_bytes: 16 << 20,
+            snapshot_window: 8,
             disk_stall: Duration::from_secs(2),
             mutants: Mutants::NONE,
         }
@@ -124,6 +134,7 @@ impl Config {
             (self.inflight_bytes_max, "inflight_bytes_max"),
             (self.append_bytes_max, "append_bytes_max"),
             (self.committed_blocks_max, "committed_blocks_max"),
+            (self.snapshot_window as usize, "snapshot_window"),
         ];
         match limits.iter().find(|(value, _)| *value == 0) {
             Some((_, name)) => Err(ConfigError::Zero(name)),

@@ -1,9 +1,8 @@
 //! The follower: takes the leader's blocks, and claims what is proved and on disk (Raft paper,
 //! sections 5.3 and 5.5).
 
-use palisade_types::{Block, LogIndex, Mutant, NodeId};
+use palisade_types::{Block, Edge, LogIndex, Mutant, NodeId};
 
-use crate::log::Edge;
 use crate::message::{Append, AppendReply, AppendResult, Message};
 use crate::node::{Raft, State};
 
@@ -31,14 +30,16 @@ impl Raft {
             return;
         }
         let round_is_new = self.note_round(m.round);
+        let is_heartbeat = m.blocks.is_empty();
+        let m = if self.config.mutants.has(Mutant::B36) { m } else { self.behind_start(m) };
         let prev = self.log.edge(m.prev_index).filter(|e| e.term == m.prev_term);
         let Some(prev) = prev else {
-            assert!(m.prev_index > self.commit, "the leader of term {} lacks what is committed", m.term);
+            let lacks = m.prev_index <= self.commit && m.prev_index >= self.log.start().index;
+            assert!(!lacks, "the leader of term {} lacks what is committed", m.term);
             self.reject(from, &m);
             return;
         };
         let proved = m.blocks.last().map_or(prev.index, Block::last);
-        let is_heartbeat = m.blocks.is_empty();
         self.merge(prev, m.blocks);
         self.accept(proved, m.commit);
         // Blocks are answered once, when the disk has them. What the leader needs to know before,
@@ -48,8 +49,22 @@ impl Raft {
         }
     }
 
+    /// A message whose previous index lies before the log says nothing new up to the start, where
+    /// everything is committed: every leader that may come has it (Raft paper, section 5.4). So it
+    /// is read as one that begins at the start; a conflict it cannot be.
+    fn behind_start(&self, mut m: Append) -> Append {
+        let start = self.log.start();
+        if m.prev_index < start.index {
+            m.blocks.retain(|b| b.last() > start.index);
+            (m.prev_index, m.prev_term) = (start.index, start.term);
+            let first = m.blocks.first().map(Block::first);
+            assert!(first.is_none_or(|f| f == start.index.next()), "logs diverged at index {}", start.index);
+        }
+        m
+    }
+
     /// Whether this is a round not seen before.
-    fn note_round(&mut self, round: u64) -> bool {
+    pub(crate) fn note_round(&mut self, round: u64) -> bool {
         let State::Follower(f) = &mut self.state else { return false };
         let is_new = round > f.round;
         f.round = f.round.max(round);
@@ -57,7 +72,7 @@ impl Raft {
     }
 
     /// Takes the sender of a valid Append as leader of this term.
-    fn follow(&mut self, from: NodeId) {
+    pub(crate) fn follow(&mut self, from: NodeId) {
         assert!(!matches!(self.state, State::Leader(_)), "term {} has two leaders", self.term);
         assert!(self.leader.is_none_or(|l| l == from), "term {} has two leaders", self.term);
         self.leader = Some(from);
@@ -73,13 +88,13 @@ impl Raft {
         if m.prev_term > m.term || (m.prev_index.0 == 0) != (m.prev_term.0 == 0) {
             return false;
         }
-        let mut at = Edge { index: m.prev_index, term: m.prev_term, chain: 0 };
+        let mut at = Edge { index: m.prev_index, term: m.prev_term, ..Edge::default() };
         for (n, block) in m.blocks.iter().enumerate() {
             let linked = n == 0 || block.prev_chain() == at.chain;
             if !linked || !self.log.follows(at, block) || block.term() > m.term {
                 return false;
             }
-            at = Edge { index: block.last(), term: block.term(), chain: block.chain() };
+            at = block.edge();
         }
         true
     }
@@ -130,7 +145,7 @@ impl Raft {
 
     /// The logs are equal up to `proved`, and the leader has committed up to `commit`. What lies
     /// beyond the proof may be another leader's, whatever its index.
-    fn accept(&mut self, proved: LogIndex, commit: LogIndex) {
+    pub(crate) fn accept(&mut self, proved: LogIndex, commit: LogIndex) {
         let State::Follower(f) = &mut self.state else { return };
         f.verified = f.verified.max(proved);
         let commit = commit.min(f.verified);
@@ -148,7 +163,7 @@ impl Raft {
         f.verified.min(self.ledger.log_durable())
     }
 
-    fn acknowledge(&mut self, leader: NodeId) {
+    pub(crate) fn acknowledge(&mut self, leader: NodeId) {
         let durable = self.durable_claim();
         let State::Follower(f) = &mut self.state else { return };
         assert!(durable >= f.claimed, "a claim is never taken back");
@@ -168,7 +183,8 @@ impl Raft {
 
     /// There is no such previous block here, or the sender's term is over.
     fn reject(&mut self, from: NodeId, m: &Append) {
-        let hint = self.log.edge_at_most(m.prev_index, m.prev_term);
+        // Where the log does not reach back so far, it begins at the least that can match.
+        let hint = self.log.edge_at_most(m.prev_index, m.prev_term).unwrap_or_default();
         let round = match &self.state {
             State::Follower(f) if m.term == self.term => f.round,
             _ => 0,

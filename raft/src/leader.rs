@@ -68,7 +68,7 @@ impl Raft {
             shard: self.config.shard,
             term: self.term,
             first: last.index.next(),
-            clock_ms: clock_ms.max(self.log.last_clock_ms()),
+            clock_ms: clock_ms.max(last.clock_ms),
             prev_chain: last.chain,
         });
         self.log.push(block.clone());
@@ -114,6 +114,7 @@ impl Raft {
         let peers: Vec<NodeId> = lead.peers.keys().copied().collect();
         for peer in peers {
             self.send_append(peer, false);
+            self.pump_snapshot(peer);
         }
     }
 
@@ -138,10 +139,13 @@ impl Raft {
         }
     }
 
-    fn pump(&mut self, peer: NodeId) {
+    pub(crate) fn pump(&mut self, peer: NodeId) {
         loop {
             let State::Leader(lead) = &self.state else { return };
             let Some(progress) = lead.peers.get(&peer) else { return };
+            if progress.state == ProgressState::Snapshot {
+                return self.pump_snapshot(peer);
+            }
             let room = progress.has_room(self.config.inflight_messages_max, self.config.inflight_bytes_max);
             // A probe is sent even with nothing to say: its answer is the news.
             let due = progress.next <= self.log.last().index || progress.state != ProgressState::Replicate;
@@ -201,7 +205,7 @@ impl Raft {
         }
         match m.result {
             AppendResult::Accepted { verified, durable } => {
-                let known = self.log.edge(verified).is_some() && self.log.edge(durable).is_some();
+                let known = self.log.may_be_edge(verified) && self.log.may_be_edge(durable);
                 if !known || durable > verified {
                     return;
                 }
@@ -211,7 +215,7 @@ impl Raft {
             AppendResult::Rejected { prev_index, hint_index, hint_term } => {
                 let below = hint_index.min(prev_index.prev());
                 let edge = self.log.edge_at_most(below, hint_term);
-                progress.on_rejected(prev_index, edge.index);
+                progress.on_rejected(prev_index, edge.map(|e| e.index), self.log.start().index);
             }
         }
         self.confirm_rounds();

@@ -111,6 +111,17 @@ impl Ledger {
         }
     }
 
+    /// A snapshot took the place of the log in memory. The disk still has the old log, and of that
+    /// `keep` stays true whatever happens: up to there it is part of what the snapshot holds.
+    pub(crate) fn on_installed(&mut self, keep: LogIndex) {
+        self.truncate_after = None;
+        self.log_submitted = self.log_submitted.min(keep);
+        self.log_durable = self.log_durable.min(keep);
+        for flight in &mut self.flights {
+            flight.log = flight.log.min(keep);
+        }
+    }
+
     /// A persist is handed out: the log up to `last`, and the hard state if `hard`. Returns its
     /// number and where the log on disk is to be cut first.
     pub(crate) fn submit(

@@ -26,8 +26,11 @@
 //!    earlier one.
 //! 4. A completion reported for blocks that were truncated meanwhile counts for nothing.
 //!
+//! 5. A snapshot takes the place of the log in a [`Persist`], like everything else; until the disk
+//!    has done that, nothing is claimed but what both hold.
+//!
 //! The driver performs [`Persist`]s strictly in order, each whole (hard state first, then
-//! truncation and blocks), and reports them with [`Raft::on_persisted`]. It may send
+//! installation, truncation and blocks), and reports them with [`Raft::on_persisted`]. It may send
 //! [`Ready::messages`] and apply [`Ready::committed`] at once: what may not leave yet is not there.
 //!
 //! Messages may be lost, delayed, repeated and reordered. They must come from who they say
@@ -50,18 +53,21 @@ mod message;
 mod node;
 mod progress;
 mod ready;
+mod receiving;
 mod rounds;
+mod sending;
+mod snapshot;
 
 pub use config::{Config, ConfigError, VOTERS_MAX};
 pub use lease::LEASE_DRIFT_PERCENT;
 pub use membership::{Membership, Tally};
 pub use message::{
     Append, AppendReply, AppendResult, AskId, Message, PreVote, PreVoteReply, ReadIndex, ReadIndexReply,
-    Vote, VoteReply,
+    Snapshot, SnapshotReply, Vote, VoteReply,
 };
 pub use node::{Raft, Restored};
 pub use progress::ProgressState;
 pub use ready::{
-    NotLeader, Persist, PersistNumber, ReadAnswer, Ready, Role, RoleChange, Round, RoundError, RoundId,
-    Status, VoterStatus,
+    ChunkReceived, ChunkWanted, NotLeader, Persist, PersistNumber, ReadAnswer, Ready, Role, RoleChange,
+    Round, RoundError, RoundId, Status, VoterStatus,
 };

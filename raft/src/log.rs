@@ -3,44 +3,39 @@
 use alloc::collections::VecDeque;
 use alloc::collections::vec_deque::Iter;
 
-use palisade_types::{Block, LogIndex, ShardId, Term};
-
-/// An edge: where a block ends, or the place before the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct Edge {
-    pub(crate) index: LogIndex,
-    pub(crate) term: Term,
-    pub(crate) chain: u128,
-}
-
-impl Edge {
-    fn of(block: &Block) -> Edge {
-        Edge { index: block.last(), term: block.term(), chain: block.chain() }
-    }
-}
+use palisade_types::{Block, Edge, LogIndex, ShardId, Term};
 
 /// All blocks after `start`. The start is the place before the log; a log that begins behind a
-/// snapshot differs from one that does not in this value alone.
+/// snapshot differs from one that does not in this value alone. What is at or before the start is
+/// committed.
 #[derive(Debug)]
 pub(crate) struct Log {
     shard: ShardId,
     start: Edge,
     blocks: VecDeque<Block>,
+    /// The bytes of the blocks.
+    bytes: u64,
 }
 
 impl Log {
-    pub(crate) fn new(shard: ShardId) -> Log {
-        Log { shard, start: Edge::default(), blocks: VecDeque::new() }
+    /// A log that begins behind this edge.
+    pub(crate) fn new(shard: ShardId, start: Edge) -> Log {
+        Log { shard, start, blocks: VecDeque::new(), bytes: 0 }
+    }
+
+    /// The place before the first block.
+    pub(crate) fn start(&self) -> Edge {
+        self.start
     }
 
     /// The end of the log.
     pub(crate) fn last(&self) -> Edge {
-        self.blocks.back().map_or(self.start, Edge::of)
+        self.blocks.back().map_or(self.start, Block::edge)
     }
 
-    /// The clock of the last block; 0 without one.
-    pub(crate) fn last_clock_ms(&self) -> u64 {
-        self.blocks.back().map_or(0, Block::clock_ms)
+    /// The bytes of the blocks.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The block that holds this index.
@@ -62,17 +57,22 @@ impl Log {
         if index == self.start.index {
             return Some(self.start);
         }
-        self.block_at(index).filter(|b| b.last() == index).map(Edge::of)
+        self.block_at(index).filter(|b| b.last() == index).map(Block::edge)
+    }
+
+    /// Whether a block ends here, for all that is known: before the start nothing is known any more.
+    pub(crate) fn may_be_edge(&self, index: LogIndex) -> bool {
+        index <= self.start.index || self.edge(index).is_some()
     }
 
     /// The last edge that is neither above `index` nor of a later term than `term`. Terms never
-    /// fall along the log, so both bounds cut it once.
-    pub(crate) fn edge_at_most(&self, index: LogIndex, term: Term) -> Edge {
+    /// fall along the log, so both bounds cut it once. None when it lies before the start.
+    pub(crate) fn edge_at_most(&self, index: LogIndex, term: Term) -> Option<Edge> {
         let by_index = self.blocks.partition_point(|b| b.last() <= index);
         let by_term = self.blocks.partition_point(|b| b.term() <= term);
         match by_index.min(by_term).checked_sub(1) {
-            Some(at) => Edge::of(&self.blocks[at]),
-            None => self.start,
+            Some(at) => Some(self.blocks[at].edge()),
+            None => Some(self.start).filter(|s| s.index <= index && s.term <= term),
         }
     }
 
@@ -95,6 +95,7 @@ impl Log {
         let last = self.last();
         assert!(self.follows(last, &block), "a block continues the log it joins");
         assert_eq!(block.prev_chain(), last.chain, "logs diverged before index {}", block.first());
+        self.bytes += block.bytes().len() as u64;
         self.blocks.push_back(block);
     }
 
@@ -102,6 +103,39 @@ impl Log {
     pub(crate) fn truncate_after(&mut self, edge: LogIndex) {
         assert!(self.edge(edge).is_some(), "the log is cut at an edge");
         let keep = self.blocks.partition_point(|b| b.last() <= edge);
-        self.blocks.truncate(keep);
+        self.bytes -= self.blocks.drain(keep..).map(|b| b.bytes().len() as u64).sum::<u64>();
+    }
+
+    /// Drops blocks at the beginning, those up to the edge `upto` at most, as long as more than
+    /// `keep_bytes` of them are there. Whether any was dropped.
+    pub(crate) fn compact(&mut self, upto: LogIndex, keep_bytes: u64) -> bool {
+        let behind = self.blocks.partition_point(|b| b.last() <= upto);
+        let mut bytes: u64 = self.blocks.range(..behind).map(|b| b.bytes().len() as u64).sum();
+        let before = self.start;
+        while bytes > keep_bytes
+            && let Some(block) = self.blocks.pop_front_if(|b| b.last() <= upto)
+        {
+            let len = block.bytes().len() as u64;
+            bytes -= len;
+            self.bytes -= len;
+            self.start = block.edge();
+        }
+        self.start != before
+    }
+
+    /// Begins anew behind an edge, without any block.
+    pub(crate) fn begin_behind(&mut self, start: Edge) {
+        assert!(start.index > self.start.index, "a log never begins earlier than before");
+        *self = Log::new(self.shard, start);
+    }
+
+    /// Mutant B24: what lay behind the index stays, though it belongs to another history.
+    pub(crate) fn begin_behind_and_keep_tail(&mut self, start: Edge) {
+        let tail: VecDeque<Block> = self.blocks.iter().filter(|b| b.first() > start.index).cloned().collect();
+        self.begin_behind(start);
+        if tail.front().is_some_and(|b| b.first() == start.index.next()) {
+            self.bytes = tail.iter().map(|b| b.bytes().len() as u64).sum();
+            self.blocks = tail;
+        }
     }
 }

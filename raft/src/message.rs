@@ -2,7 +2,8 @@
 
 use alloc::vec::Vec;
 
-use palisade_types::{Block, LogIndex, Term};
+use bytes::Bytes;
+use palisade_types::{Block, LogIndex, SnapshotId, Term};
 
 /// A message between two nodes of one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,10 @@ pub enum Message {
     ReadIndex(ReadIndex),
     /// The answer.
     ReadIndexReply(ReadIndexReply),
+    /// A part of a snapshot. (Raft paper, InstallSnapshot)
+    Snapshot(Snapshot),
+    /// The answer.
+    SnapshotReply(SnapshotReply),
 }
 
 /// Asks whether a vote would be granted; changes nobody's term (thesis, section 9.6).
@@ -150,6 +155,36 @@ pub struct ReadIndexReply {
     pub index: Option<LogIndex>,
 }
 
+/// One chunk of a snapshot, for a follower whose next block the leader no longer has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The leader's term.
+    pub term: Term,
+    /// The newest confirmation round started in this term; 0 before the first.
+    pub round: u64,
+    /// Which snapshot.
+    pub id: SnapshotId,
+    /// The number of the chunk, from 0.
+    pub chunk: u32,
+    /// The chunk: at most [`palisade_types::SNAPSHOT_CHUNK_MAX`] bytes, never empty.
+    pub data: Bytes,
+}
+
+/// Answers [`Snapshot`]. Whoever holds the snapshot's edge already, or has installed the snapshot,
+/// answers with an [`AppendReply`] instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotReply {
+    /// The term the follower is in.
+    pub term: Term,
+    /// The newest round of this term's leader that the follower has seen; see [`AppendReply::round`].
+    pub round: u64,
+    /// The snapshot.
+    pub id: SnapshotId,
+    /// The follower has written the chunks before this one: where the sender goes on. It promises
+    /// nothing; what counts is the [`AppendReply`] after the installation.
+    pub have: u32,
+}
+
 impl Message {
     /// The term the sender is in. A pre-vote names none that anyone is in.
     pub fn term(&self) -> Option<Term> {
@@ -162,6 +197,8 @@ impl Message {
             Message::AppendReply(m) => Some(m.term),
             Message::ReadIndex(m) => Some(m.term),
             Message::ReadIndexReply(m) => Some(m.term),
+            Message::Snapshot(m) => Some(m.term),
+            Message::SnapshotReply(m) => Some(m.term),
         }
     }
 }

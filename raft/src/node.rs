@@ -5,7 +5,9 @@ use alloc::vec::Vec;
 use core::mem::take;
 
 use palisade_types::time::nanos;
-use palisade_types::{Block, BlockBuilder, HardState, LogIndex, Mutant, NodeId, Rng, Term, Time};
+use palisade_types::{
+    Block, BlockBuilder, Edge, HardState, LogIndex, Mutant, NodeId, Rng, SnapshotId, Term, Time,
+};
 
 use crate::asking::Asking;
 use crate::config::{Config, ConfigError};
@@ -17,15 +19,21 @@ use crate::mail::Mail;
 use crate::membership::Membership;
 use crate::message::Message;
 use crate::ready::{
-    NotLeader, Persist, PersistNumber, Ready, Role, RoleChange, RoundId, Status, VoterStatus,
+    ChunkReceived, ChunkWanted, NotLeader, Persist, PersistNumber, Ready, Role, RoleChange, RoundId, Status,
+    VoterStatus,
 };
+use crate::receiving::Receiving;
 
 /// What a node finds on its disk at start.
 #[derive(Clone, Debug, Default)]
 pub struct Restored {
     /// Term and vote. The commit index in it is not used: what is committed is learned anew.
     pub hard_state: HardState,
-    /// The whole log.
+    /// The newest durable snapshot. What it holds counts as committed and handed out.
+    pub snapshot: Option<SnapshotId>,
+    /// What the log begins behind: the snapshot's edge or an earlier one.
+    pub base: Edge,
+    /// The log from there, up to the snapshot's edge at least.
     pub blocks: Vec<Block>,
 }
 
@@ -73,6 +81,17 @@ pub struct Raft {
     /// A round confirmed and not yet handed out.
     pub(crate) confirmed: Option<RoundId>,
     pub(crate) asking: Asking,
+    /// The newest snapshot that is durable here.
+    pub(crate) snapshot: Option<SnapshotId>,
+    /// The log was cut as far as could be up to here.
+    pub(crate) compacted: LogIndex,
+    /// A snapshot on its way here.
+    pub(crate) receiving: Option<Receiving>,
+    /// Adopted, and not yet handed to the disk, or to the driver.
+    pub(crate) install_persist: Option<SnapshotId>,
+    pub(crate) install_state: Option<SnapshotId>,
+    pub(crate) chunks_wanted: Vec<ChunkWanted>,
+    pub(crate) chunks_received: Vec<ChunkReceived>,
     told: RoleChange,
 }
 
@@ -84,13 +103,18 @@ impl Raft {
     /// See [`ConfigError`].
     pub fn new(config: Config, restored: Restored, seed: u64, now: Time) -> Result<Raft, ConfigError> {
         config.validate()?;
-        let mut log = Log::new(config.shard);
+        let mut log = Log::new(config.shard, restored.base);
         for block in restored.blocks {
             let last = log.last();
             if !log.follows(last, &block) || block.prev_chain() != last.chain {
                 return Err(ConfigError::BrokenLog(block.first()));
             }
             log.push(block);
+        }
+        // Without a snapshot the log must begin at the beginning.
+        let applied = restored.snapshot.map_or(Edge::default(), |id| id.edge());
+        if log.edge(applied.index) != Some(applied) {
+            return Err(ConfigError::BrokenSnapshot(applied.index));
         }
         let HardState { term, vote, commit: _ } = restored.hard_state;
         let last = log.last();
@@ -109,10 +133,17 @@ impl Raft {
             ledger: Ledger::new(last.index, config.mutants.has(Mutant::B8)),
             mail: Mail::new(config.mutants.has(Mutant::B3)),
             log,
-            commit: LogIndex(0),
-            delivered: LogIndex(0),
+            commit: applied.index,
+            delivered: applied.index,
             confirmed: None,
             asking: Asking::default(),
+            snapshot: restored.snapshot,
+            compacted: restored.base.index,
+            receiving: None,
+            install_persist: None,
+            install_state: None,
+            chunks_wanted: Vec::new(),
+            chunks_received: Vec::new(),
             told: RoleChange { role: Role::Follower, term, leader: None },
             config,
         };
@@ -151,6 +182,8 @@ impl Raft {
             Message::AppendReply(m) => self.on_append_reply(from, m),
             Message::ReadIndex(m) => self.on_read_index(from, m),
             Message::ReadIndexReply(m) => self.on_read_index_reply(from, m),
+            Message::Snapshot(m) => self.on_snapshot(from, m),
+            Message::SnapshotReply(m) => self.on_snapshot_reply(from, m),
         }
     }
 
@@ -198,6 +231,7 @@ impl Raft {
         self.advance(now);
         self.ledger.on_durable(number);
         self.mail.release(&self.ledger);
+        self.compact();
         match self.state {
             State::Follower(_) => self.acknowledge_again(),
             State::PreCandidate(_) => {}
@@ -221,6 +255,9 @@ impl Raft {
         !self.mail.is_empty()
             || self.confirmed.is_some()
             || !self.asking.is_empty()
+            || self.install_state.is_some()
+            || !self.chunks_wanted.is_empty()
+            || !self.chunks_received.is_empty()
             || self.told != self.standing()
             || self.must_persist()
     }
@@ -249,11 +286,14 @@ impl Raft {
         Ready {
             messages: self.mail.take(),
             persist,
+            install: take(&mut self.install_state),
             committed: Vec::new(),
             confirmed: take(&mut self.confirmed),
             questions: take(&mut self.asking.questions),
             read_answer: take(&mut self.asking.answer),
             role_change,
+            chunks_wanted: take(&mut self.chunks_wanted),
+            chunks_received: take(&mut self.chunks_received),
         }
     }
 
@@ -301,6 +341,8 @@ impl Raft {
             leader: self.leader,
             last: last.index,
             last_term: last.term,
+            base: self.log.start().index,
+            snapshot: self.snapshot.map_or(LogIndex(0), |id| id.last),
             durable: self.ledger.log_durable(),
             commit: self.commit,
             delivered: self.delivered,
@@ -308,7 +350,7 @@ impl Raft {
         }
     }
 
-    fn advance(&mut self, now: Time) {
+    pub(crate) fn advance(&mut self, now: Time) {
         self.now = self.now.max(now);
     }
 
@@ -334,6 +376,7 @@ impl Raft {
             self.asking.clear();
             self.leader = None;
             self.heard_at = None;
+            self.chunks_wanted.clear();
         }
         self.term = term;
         self.vote = vote;
@@ -357,6 +400,7 @@ impl Raft {
         self.leader = None;
         self.confirmed = None;
         self.asking.clear();
+        self.chunks_wanted.clear();
         self.state = State::Follower(Following::default());
         self.draw_election_at();
     }
@@ -374,6 +418,7 @@ impl Raft {
 
     fn must_persist(&self) -> bool {
         self.ledger.hard_is_unsubmitted()
+            || self.install_persist.is_some()
             || self.ledger.truncation_is_unsubmitted()
             || self.ledger.log_submitted() < self.log.last().index
     }
@@ -390,7 +435,7 @@ impl Raft {
             // No more than the disk already holds, so that the hint is true of what is on it.
             commit: self.commit.min(self.ledger.log_durable()),
         });
-        Persist { number, hard_state, truncate_after, blocks }
+        Persist { number, hard_state, install: take(&mut self.install_persist), truncate_after, blocks }
     }
 
     fn deliver(&mut self) -> Vec<Block> {

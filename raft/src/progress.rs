@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use palisade_types::{LogIndex, Time};
+use palisade_types::{LogIndex, SnapshotId, Time};
 
 /// How a follower is being sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,46 @@ pub enum ProgressState {
     },
     /// Blocks are sent ahead of the answers, within the limits on what is in flight.
     Replicate,
+    /// What it needs next is no longer in the log: it gets a snapshot, and heartbeats meanwhile.
+    Snapshot,
+}
+
+/// A snapshot on its way to a follower.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    pub(crate) id: SnapshotId,
+    /// The follower has said how much it has. Before, the first chunk alone asks for that.
+    pub(crate) found: bool,
+    /// The chunks before this one have arrived.
+    pub(crate) have: u32,
+    /// The chunks before this one have been sent, or asked of the disk.
+    pub(crate) asked: u32,
+    /// When the follower is asked anew what it has, should it say nothing new by then.
+    pub(crate) retry_at: Time,
+}
+
+impl Sending {
+    pub(crate) fn new(id: SnapshotId, retry_at: Time) -> Sending {
+        Sending { id, found: false, have: 0, asked: 0, retry_at }
+    }
+
+    /// The follower has the chunks before `have`. Whether that is news.
+    pub(crate) fn on_have(&mut self, have: u32) -> bool {
+        if !self.found {
+            self.found = true;
+            (self.have, self.asked) = (have, have);
+            return true;
+        }
+        let news = have > self.have;
+        self.have = self.have.max(have);
+        self.asked = self.asked.max(have);
+        news
+    }
+
+    /// Chunks before this one may be under way.
+    pub(crate) fn until(&self, window: u32) -> u32 {
+        if self.found { self.have.saturating_add(window).min(self.id.chunks) } else { 1 }
+    }
 }
 
 /// A leader's view of one follower within one term.
@@ -33,6 +73,8 @@ pub(crate) struct Progress {
     /// Last index and bytes of each unacknowledged message with blocks, oldest first.
     inflight: VecDeque<(LogIndex, usize)>,
     inflight_bytes: usize,
+    /// In the state [`ProgressState::Snapshot`], once there is a snapshot to send.
+    pub(crate) sending: Option<Sending>,
 }
 
 impl Progress {
@@ -47,6 +89,7 @@ impl Progress {
             contact: now,
             inflight: VecDeque::new(),
             inflight_bytes: 0,
+            sending: None,
         }
     }
 
@@ -55,6 +98,7 @@ impl Progress {
         match self.state {
             ProgressState::Probe { paused } => !paused,
             ProgressState::Replicate => self.inflight.len() < messages_max && self.inflight_bytes < bytes_max,
+            ProgressState::Snapshot => false,
         }
     }
 
@@ -68,6 +112,7 @@ impl Progress {
                 self.inflight_bytes += bytes;
                 self.next = last.next();
             }
+            ProgressState::Snapshot => unreachable!("no blocks are sent beside a snapshot"),
         }
     }
 
@@ -77,6 +122,7 @@ impl Progress {
         let found = verified.next() >= self.next;
         if found && self.state != ProgressState::Replicate {
             self.state = ProgressState::Replicate;
+            self.sending = None;
         }
         if found {
             self.next = verified.next();
@@ -92,9 +138,15 @@ impl Progress {
     }
 
     /// The follower has no block that ends at `prev_index`; `edge` is the highest place in the
-    /// leader's log where the logs can still match. Returns whether the answer was news.
-    pub(crate) fn on_rejected(&mut self, prev_index: LogIndex, edge: LogIndex) -> bool {
-        if prev_index <= self.match_index {
+    /// leader's log where the logs can still match, none when that lies before the log, which
+    /// begins behind `start`. Returns whether the answer was news.
+    pub(crate) fn on_rejected(
+        &mut self,
+        prev_index: LogIndex,
+        edge: Option<LogIndex>,
+        start: LogIndex,
+    ) -> bool {
+        if prev_index <= self.match_index || self.state == ProgressState::Snapshot {
             return false;
         }
         if let ProgressState::Probe { .. } = self.state
@@ -102,11 +154,29 @@ impl Progress {
         {
             return false;
         }
-        self.next = edge.max(self.match_index).next();
+        let edge = edge.unwrap_or(LogIndex(0)).max(self.match_index);
+        if edge < start {
+            self.need_snapshot(start);
+            return true;
+        }
+        self.next = edge.next();
         self.state = ProgressState::Probe { paused: false };
+        self.forget_inflight();
+        true
+    }
+
+    /// What it needs next lies before the log, which begins behind `start`. Meanwhile heartbeats
+    /// name the start: it cannot have that, unless it needs no snapshot any more.
+    pub(crate) fn need_snapshot(&mut self, start: LogIndex) {
+        assert!(self.match_index < start, "who has the start of the log needs no snapshot");
+        self.state = ProgressState::Snapshot;
+        self.next = start.next();
+        self.forget_inflight();
+    }
+
+    fn forget_inflight(&mut self) {
         self.inflight.clear();
         self.inflight_bytes = 0;
-        true
     }
 
     /// Asserts what must always hold.
@@ -118,6 +188,11 @@ impl Progress {
         assert!(self.inflight.iter().zip(self.inflight.iter().skip(1)).all(|(a, b)| a.0 < b.0));
         if let ProgressState::Probe { .. } = self.state {
             assert!(self.inflight.is_empty(), "a probe is not counted as in flight");
+        }
+        if self.state == ProgressState::Snapshot {
+            assert!(self.inflight.is_empty(), "no blocks are in flight beside a snapshot");
+        } else {
+            assert!(self.sending.is_none(), "a snapshot is sent to whoever needs one");
         }
     }
 }

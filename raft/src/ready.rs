@@ -3,7 +3,8 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use palisade_types::{Block, HardState, LogIndex, NodeId, Term};
+use bytes::Bytes;
+use palisade_types::{Block, HardState, LogIndex, NodeId, SnapshotId, Term};
 
 use crate::message::{AskId, Message};
 use crate::progress::ProgressState;
@@ -15,8 +16,11 @@ pub struct Ready {
     pub messages: Vec<(NodeId, Message)>,
     /// To be made durable, after all persists before it; then call [`crate::Raft::on_persisted`].
     pub persist: Option<Persist>,
-    /// Committed blocks, each exactly once, in order, from the first block after a restart. When
-    /// more are waiting, [`crate::Raft::has_ready`] says so.
+    /// A received snapshot takes the place of the state: what was handed out before is part of it,
+    /// and `committed` goes on behind [`SnapshotId::last`].
+    pub install: Option<SnapshotId>,
+    /// Committed blocks, each exactly once, in order, from the first block behind the snapshot the
+    /// node started with. When more are waiting, [`crate::Raft::has_ready`] says so.
     pub committed: Vec<Block>,
     /// The newest round that a quorum has confirmed, when that changed. All before it are confirmed too.
     pub confirmed: Option<RoundId>,
@@ -27,6 +31,35 @@ pub struct Ready {
     pub read_answer: Option<ReadAnswer>,
     /// Role, term or leader, when one of them changed.
     pub role_change: Option<RoleChange>,
+    /// At a leader: chunks to be read from the snapshot on disk, in this order; then call
+    /// [`crate::Raft::on_chunk_read`].
+    pub chunks_wanted: Vec<ChunkWanted>,
+    /// At a follower: chunks that arrived, in order, to be written and checked. Chunk 0 begins anew:
+    /// whatever was received before is to be given up. See [`crate::Raft::on_chunks_written`] and
+    /// [`crate::Raft::on_snapshot_complete`].
+    pub chunks_received: Vec<ChunkReceived>,
+}
+
+/// A chunk that a follower is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkWanted {
+    /// The follower.
+    pub to: NodeId,
+    /// The snapshot: the newest durable one, when this was asked.
+    pub id: SnapshotId,
+    /// The number of the chunk, from 0.
+    pub chunk: u32,
+}
+
+/// A chunk that the leader sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkReceived {
+    /// The snapshot.
+    pub id: SnapshotId,
+    /// The number of the chunk, from 0.
+    pub chunk: u32,
+    /// The chunk.
+    pub data: Bytes,
 }
 
 /// The number of a persist: from 1, without gaps, in the order in which they must become durable.
@@ -53,6 +86,8 @@ pub struct Persist {
     pub number: PersistNumber,
     /// The hard state, when it changed.
     pub hard_state: Option<HardState>,
+    /// The whole log is to go, and goes on behind this snapshot, which is durable.
+    pub install: Option<SnapshotId>,
     /// Everything after this index is to go; what is at or before it stays.
     pub truncate_after: Option<LogIndex>,
     /// Blocks that follow the log as it then is.
@@ -151,6 +186,10 @@ pub struct Status {
     pub last: LogIndex,
     /// The term there.
     pub last_term: Term,
+    /// Its log in memory begins behind this index.
+    pub base: LogIndex,
+    /// The state that its newest durable snapshot holds is that after this index; 0 without one.
+    pub snapshot: LogIndex,
     /// Up to here the log is on its disk.
     pub durable: LogIndex,
     /// The commit index it knows.

@@ -6,29 +6,45 @@ use palisade_raft::{
     AskId, Config, Message, NotLeader, Persist, PersistNumber, Raft, ReadAnswer, Restored, Role, RoleChange,
     Round, RoundError, RoundId, Status,
 };
-use palisade_types::{Block, BlockBuilder, HardState, LogIndex, NodeId, ShardId, Term, Time};
+use palisade_types::{Block, BlockBuilder, Edge, HardState, LogIndex, NodeId, ShardId, Term, Time};
 
 use crate::judge::Judge;
+use crate::snapshots::{Incoming, Taken};
 
 /// What survives a crash.
 #[derive(Clone, Default)]
 pub(crate) struct Disk {
     pub(crate) hard_state: HardState,
+    /// What the log begins behind.
+    pub(crate) base: Edge,
     pub(crate) blocks: Vec<Block>,
+    pub(crate) snapshot: Option<Taken>,
+    /// A snapshot received whole, while the log does not begin behind it yet.
+    pub(crate) received: Option<Taken>,
 }
 
 impl Disk {
+    /// The end of the log.
+    pub(crate) fn last(&self) -> LogIndex {
+        self.blocks.last().map_or(self.base.index, Block::last)
+    }
+
     pub(crate) fn perform(&mut self, persist: &Persist) {
         if let Some(hard_state) = persist.hard_state {
             assert!(hard_state.term >= self.hard_state.term, "the durable term went back");
             self.hard_state = hard_state;
         }
+        if let Some(id) = persist.install {
+            let received = self.received.take().expect("what is installed is durable");
+            assert_eq!(received.id, id, "the snapshot that was received is installed");
+            self.install(received);
+        }
         if let Some(keep) = persist.truncate_after {
+            assert!(keep >= self.base.index, "what a snapshot holds is never cut");
             self.blocks.retain(|b| b.last() <= keep);
         }
         for block in &persist.blocks {
-            let last = self.blocks.last().map_or(LogIndex(0), Block::last);
-            assert_eq!(block.first(), last.next(), "blocks reach the disk without a gap");
+            assert_eq!(block.first(), self.last().next(), "blocks reach the disk without a gap");
             assert!(block.term() <= self.hard_state.term, "a block is durable before its term");
             self.blocks.push(block.clone());
         }
@@ -41,6 +57,11 @@ pub(crate) struct Node {
     pub(crate) raft: Raft,
     pub(crate) disk: Disk,
     pub(crate) pending: VecDeque<Persist>,
+    /// A snapshot that is being written.
+    pub(crate) taken: Option<Taken>,
+    /// A snapshot that is being received.
+    pub(crate) incoming: Option<Incoming>,
+    /// All that the state holds, also what came with a snapshot.
     pub(crate) applied: Vec<Block>,
     pub(crate) confirmed: Option<RoundId>,
     pub(crate) questions: Vec<(NodeId, AskId)>,
@@ -48,13 +69,18 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// The log in memory, as far as it was handed out: the disk with all pending persists done.
-    pub(crate) fn memory(&self) -> Vec<Block> {
+    /// What is in memory, as far as it was handed out: the disk with all pending persists done.
+    pub(crate) fn accepted(&self) -> Disk {
         let mut disk = self.disk.clone();
         for persist in &self.pending {
             disk.perform(persist);
         }
-        disk.blocks
+        disk
+    }
+
+    /// The log of that.
+    pub(crate) fn memory(&self) -> Vec<Block> {
+        self.accepted().blocks
     }
 }
 
@@ -114,7 +140,7 @@ impl Cluster {
             adjust(&mut config);
             let term = Term(terms.last().copied().unwrap_or(0));
             let hard_state = HardState { term, ..HardState::default() };
-            let disk = Disk { hard_state, blocks: log_of_terms(terms) };
+            let disk = Disk { hard_state, blocks: log_of_terms(terms), ..Disk::default() };
             let raft = cluster.boot(&config, &disk);
             let node = Node {
                 id,
@@ -122,6 +148,8 @@ impl Cluster {
                 raft,
                 disk,
                 pending: VecDeque::new(),
+                taken: None,
+                incoming: None,
                 applied: Vec::new(),
                 confirmed: None,
                 questions: Vec::new(),
@@ -138,7 +166,12 @@ impl Cluster {
 
     fn boot(&mut self, config: &Config, disk: &Disk) -> Raft {
         self.boots += 1;
-        let restored = Restored { hard_state: disk.hard_state, blocks: disk.blocks.clone() };
+        let restored = Restored {
+            hard_state: disk.hard_state,
+            snapshot: disk.snapshot.as_ref().map(|s| s.id),
+            base: disk.base,
+            blocks: disk.blocks.clone(),
+        };
         let seed = self.seed.wrapping_mul(1_000_003) + self.boots;
         Raft::new(config.clone(), restored, seed, self.now).expect("a valid configuration")
     }
@@ -167,7 +200,7 @@ impl Cluster {
             let node = self.node(id);
             let ready = node.raft.take_ready();
             node.raft.check();
-            let (from, before) = (node.id, node.applied.len());
+            let from = node.id;
             for (to, message) in ready.messages {
                 self.judge.on_send(&self.nodes[&from], to, &message);
                 self.note(format!("  {from} sends {to} {}", show(&message)));
@@ -183,7 +216,13 @@ impl Cluster {
                 let leader = leader.map_or_else(|| "none".into(), |l| l.to_string());
                 self.note(format!("  {from} is {role:?} in term {term}, leader {leader}"));
             }
+            if let Some(id) = ready.install {
+                self.install(from, id);
+                self.note(format!("  {from} installs {}@{}", id.last, id.term));
+            }
+            self.move_chunks(from, ready.chunks_wanted, ready.chunks_received);
             if !ready.committed.is_empty() {
+                let before = self.node(id).applied.len();
                 let disks: Vec<&Disk> = self.nodes.values().map(|n| &n.disk).collect();
                 self.judge.on_committed(&ready.committed, before, &disks);
                 self.note(format!("  {from} applies {}", show_blocks(&ready.committed)));
@@ -249,12 +288,18 @@ impl Cluster {
     /// Loses what was not persisted and starts again from the disk.
     pub(crate) fn restart(&mut self, id: u32) {
         self.node(id).config.boot += 1;
+        self.node(id).disk.recover();
         let (config, disk) = (self.node(id).config.clone(), self.node(id).disk.clone());
         let raft = self.boot(&config, &disk);
         let node = self.node(id);
         node.raft = raft;
         node.pending.clear();
-        node.applied.clear();
+        node.taken = None;
+        node.incoming = None;
+        let applied = node.raft.status().delivered;
+        let applied = self.judge.committed_upto(applied);
+        let node = self.node(id);
+        node.applied = applied;
         node.confirmed = None;
         node.questions.clear();
         node.read_answer = None;
@@ -354,6 +399,9 @@ fn show_persist(persist: &Persist) -> String {
         let vote = vote.map_or_else(|| "none".into(), |v| v.to_string());
         out += &format!(" hard(term {term} vote {vote} commit {commit})");
     }
+    if let Some(id) = persist.install {
+        out += &format!(" install({}@{})", id.last, id.term);
+    }
     if let Some(keep) = persist.truncate_after {
         out += &format!(" keep({keep})");
     }
@@ -394,6 +442,16 @@ pub(crate) fn show(message: &Message) -> String {
                 m.term, m.round
             ),
         },
+        Message::Snapshot(m) => format!(
+            "Snapshot term {} round {} {}@{} chunk {} of {}",
+            m.term, m.round, m.id.last, m.id.term, m.chunk, m.id.chunks
+        ),
+        Message::SnapshotReply(m) => {
+            format!(
+                "SnapshotReply term {} round {} {}@{} have {}",
+                m.term, m.round, m.id.last, m.id.term, m.have
+            )
+        }
         Message::ReadIndex(m) => format!("ReadIndex term {} ask {}.{}", m.term, m.ask.boot, m.ask.count),
         Message::ReadIndexReply(m) => {
             format!("ReadIndexReply term {} ask {}.{} {:?}", m.term, m.ask.boot, m.ask.count, m.index)

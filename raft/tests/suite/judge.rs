@@ -30,8 +30,9 @@ impl Judge {
         }
         let first = *self.leaders.entry(term).or_insert(node.id);
         assert_eq!(first, node.id, "term {term} has two leaders");
-        let log = node.memory();
-        assert!(log.starts_with(&self.committed), "the leader of term {term} lacks committed blocks");
+        let log = node.accepted();
+        let all = self.committed.iter().all(|b| log.holds(b));
+        assert!(all, "the leader of term {term} lacks committed blocks");
     }
 
     /// Nothing is claimed that is not on the disk at that moment.
@@ -46,7 +47,7 @@ impl Judge {
             }
             Message::AppendReply(m) => {
                 if let AppendResult::Accepted { durable, .. } = m.result {
-                    let held = durable.0 == 0 || disk.blocks.iter().any(|b| b.last() == durable);
+                    let held = durable <= disk.base.index || disk.blocks.iter().any(|b| b.last() == durable);
                     assert!(held, "node {} claims {durable}, which its disk does not hold", node.id);
                 }
             }
@@ -61,10 +62,17 @@ impl Judge {
                 assert_eq!(known, block, "two blocks were committed in one place");
                 continue;
             }
-            let copies = disks.iter().filter(|d| d.blocks.contains(block)).count();
+            let copies = disks.iter().filter(|d| d.holds(block)).count();
             assert!(self.trusting || copies > disks.len() / 2, "{block:?} is committed with {copies} copies");
             self.committed.push(block.clone());
         }
+    }
+
+    /// The committed blocks up to this edge.
+    pub(crate) fn committed_upto(&self, edge: LogIndex) -> Vec<Block> {
+        let all: Vec<Block> = self.committed.iter().take_while(|b| b.last() <= edge).cloned().collect();
+        assert_eq!(end(&all), edge, "a state ends at a committed edge");
+        all
     }
 
     pub(crate) fn on_round(&mut self, node: NodeId, round: Round) {

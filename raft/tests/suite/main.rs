@@ -9,4 +9,5 @@ mod quorum;
 mod random;
 mod reads;
 mod script;
+mod snapshots;
 mod topology;

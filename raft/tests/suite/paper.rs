@@ -404,7 +404,7 @@ fn the_end_of_a_write_from_before_a_truncation_counts_for_nothing() {
 fn a_restored_log_of_a_later_term_raises_the_term_and_clears_the_vote() {
     let config = Config::new(NodeId(1), ShardId(0), vec![NodeId(1), NodeId(2), NodeId(3)]);
     let hard_state = HardState { term: Term(1), vote: Some(NodeId(2)), commit: LogIndex(0) };
-    let restored = Restored { hard_state, blocks: log_of_terms(&[1, 7]) };
+    let restored = Restored { hard_state, blocks: log_of_terms(&[1, 7]), ..Restored::default() };
     let mut raft = Raft::new(config, restored, 1, Time::ZERO).unwrap();
     assert_eq!((raft.status().term, raft.status().vote), (Term(7), None));
     let hard = raft.take_ready().persist.unwrap().hard_state.unwrap();
@@ -687,8 +687,7 @@ fn configurations_and_logs_that_cannot_be_are_refused() {
     assert_eq!(bad(&|c| c.voters = voters(&[0, 1])), ConfigError::NodeZero);
     assert_eq!(bad(&|c| c.heartbeat = c.election_min), ConfigError::Times);
     assert_eq!(bad(&|c| c.append_bytes_max = 0), ConfigError::Zero("append_bytes_max"));
-    let restored =
-        Restored { hard_state: HardState::default(), blocks: log_of_terms(&[1, 1, 1])[1..].to_vec() };
+    let restored = Restored { blocks: log_of_terms(&[1, 1, 1])[1..].to_vec(), ..Restored::default() };
     let error = Raft::new(good, restored, 1, Time::ZERO).unwrap_err();
     assert_eq!(error, ConfigError::BrokenLog(LogIndex(2)));
 }

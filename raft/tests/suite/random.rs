@@ -25,10 +25,13 @@ impl World {
         let mut rng = Rng::new(seed);
         let size = [3, 3, 5, 4][rng.below(4) as usize];
         let (messages, bytes, slice) = (1 + rng.below(6), 1 + rng.below(400), 1 + rng.below(3));
+        let (keep, window) = ([0, 0, 300, 2_000][rng.below(4) as usize], 1 + rng.below(4));
         let cluster = Cluster::with_logs(&vec![&[][..]; size], seed, |config| {
             config.inflight_messages_max = messages as usize;
             config.append_bytes_max = bytes as usize;
             config.committed_blocks_max = slice as usize;
+            config.log_keep_bytes = keep;
+            config.snapshot_window = window as u32;
             config.mutants = mutants;
         });
         let (loss, repeat, disk) = (rng.below(200), rng.below(100), rng.between(40, 250));
@@ -115,6 +118,14 @@ impl World {
                 }
             }
             985..990 => self.crash(),
+            990..993 => {
+                let id = self.any_node();
+                self.cluster.snapshot_begin(id);
+            }
+            993..997 => {
+                let id = self.any_node();
+                self.cluster.snapshot_finish(id);
+            }
             _ => self.change_faults(),
         }
         // Usually work is taken at once, sometimes several events gather first.

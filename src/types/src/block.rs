@@ -19,6 +19,7 @@ use bytes::Bytes;
 
 use crate::hash::hash128;
 use crate::ids::{LogIndex, ShardId, Term};
+use crate::snapshot::Edge;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"PBLK");
 const FORMAT: u16 = 1;
@@ -186,6 +187,11 @@ impl Block {
     /// The chain hash up to and including this block.
     pub fn chain(&self) -> u128 {
         self.chain
+    }
+
+    /// The edge it ends at.
+    pub fn edge(&self) -> Edge {
+        Edge { index: self.last(), term: self.term, chain: self.chain, clock_ms: self.clock_ms }
     }
 
     /// The commands, in order.

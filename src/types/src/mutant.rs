@@ -2,7 +2,7 @@
 //! numbers are those of the catalogue of Raft and lock-server bugs kept in `tests/SIMULATION.md`; the D
 //! is one of deadlines, the O
 //! are bugs of what operators do, the V bugs of ephemeral keys, the L and E those of locks and elections, the F
-//! those of reads, the W those of watches, the R those of the registry of resources.
+//! those of reads, the W those of watches, the R those of the registry of resources, the S those of snapshots.
 //! No configuration file, flag or message can reach this: a server always runs with none.
 
 /// A bug that other systems have shipped.
@@ -29,6 +29,20 @@ pub enum Mutant {
     B20 = 20,
     /// A lock is granted to a waiter whose session has ended.
     B22 = 22,
+    /// A snapshot is installed over a log whose conflicting tail stays.
+    B24 = 24,
+    /// A snapshot is labelled one block earlier than the state in it.
+    B25 = 25,
+    /// A request whose previous index lies before the log is taken for a conflict.
+    B36 = 36,
+    /// Chunks of two snapshots are taken for one.
+    B40 = 40,
+    /// An installed snapshot does not raise what is committed and applied.
+    S1 = 41,
+    /// A state is exchanged for a snapshot's without a word to those who watch.
+    S2 = 42,
+    /// A log is cut behind a snapshot that is not durable yet.
+    S3 = 43,
     /// A session that is due is ended without a mark that all that has arrived was read.
     D1 = 62,
     /// A forced release meets whoever holds the key, whatever the epoch.
@@ -71,7 +85,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 29] = [
+    pub const ALL: [Mutant; 36] = [
         Mutant::B1,
         Mutant::B3,
         Mutant::B4,
@@ -82,6 +96,13 @@ impl Mutant {
         Mutant::B14,
         Mutant::B20,
         Mutant::B22,
+        Mutant::B24,
+        Mutant::B25,
+        Mutant::B36,
+        Mutant::B40,
+        Mutant::S1,
+        Mutant::S2,
+        Mutant::S3,
         Mutant::D1,
         Mutant::O1,
         Mutant::O2,

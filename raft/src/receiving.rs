@@ -52,7 +52,9 @@ impl Raft {
             self.acknowledge(from);
             return;
         }
-        if !self.choose(m.id, m.term) {
+        // One at a time: the disk has yet to exchange its log for the one before.
+        let is_installing = self.ledger.log_durable() < self.log.start().index;
+        if is_installing || !self.choose(m.id, m.term) {
             return;
         }
         let Some(receiving) = &mut self.receiving else { return };

@@ -12,6 +12,8 @@ pub(crate) struct Judge {
     leaders: BTreeMap<Term, NodeId>,
     /// Every block anyone has treated as committed, in order.
     pub(crate) committed: Vec<Block>,
+    /// How often a snapshot took the place of a state.
+    pub(crate) installs: usize,
     /// The test itself plays a leader, whose commit index is to be believed.
     pub(crate) trusting: bool,
     /// For each round, the read index it must reach: what was committed when it began.

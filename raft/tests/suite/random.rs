@@ -25,7 +25,7 @@ impl World {
         let mut rng = Rng::new(seed);
         let size = [3, 3, 5, 4][rng.below(4) as usize];
         let (messages, bytes, slice) = (1 + rng.below(6), 1 + rng.below(400), 1 + rng.below(3));
-        let (keep, window) = ([0, 0, 300, 2_000][rng.below(4) as usize], 1 + rng.below(4));
+        let (keep, window) = ([0, 0, 0, 300][rng.below(4) as usize], 1 + rng.below(4));
         let cluster = Cluster::with_logs(&vec![&[][..]; size], seed, |config| {
             config.inflight_messages_max = messages as usize;
             config.append_bytes_max = bytes as usize;
@@ -112,20 +112,21 @@ impl World {
                     self.cluster.propose(id, "work").expect("it leads");
                 }
             }
-            960..985 => {
+            960..970 => {
                 for id in self.cluster.leaders() {
                     let _ = self.cluster.round(id);
                 }
             }
-            985..990 => self.crash(),
-            990..993 => {
-                let id = self.any_node();
-                self.cluster.snapshot_begin(id);
+            970..990 => {
+                for id in self.cluster.ids() {
+                    match self.rng.below(3) {
+                        0 => {}
+                        1 => self.cluster.snapshot_begin(id),
+                        _ => self.cluster.snapshot_finish(id),
+                    }
+                }
             }
-            993..997 => {
-                let id = self.any_node();
-                self.cluster.snapshot_finish(id);
-            }
+            990..995 => self.crash(),
             _ => self.change_faults(),
         }
         // Usually work is taken at once, sometimes several events gather first.
@@ -163,7 +164,7 @@ impl World {
     }
 }
 
-fn run(seed: u64, mutants: Mutants) -> (usize, Vec<String>) {
+fn run(seed: u64, mutants: Mutants) -> (usize, usize, Vec<String>) {
     let mut world = World::new(seed, mutants);
     for step in 0..3_000 {
         world.act();
@@ -172,18 +173,24 @@ fn run(seed: u64, mutants: Mutants) -> (usize, Vec<String>) {
         }
     }
     world.heal();
-    (world.cluster.judge.committed.len(), world.cluster.trace)
+    (world.cluster.judge.committed.len(), world.cluster.judge.installs, world.cluster.trace)
 }
 
 #[test]
 fn no_schedule_breaks_safety_and_every_storm_ends() {
-    let committed: usize = (1..=150).map(|seed| run(seed, Mutants::NONE).0).sum();
+    let (mut committed, mut installed) = (0, 0);
+    for seed in 1..=150 {
+        let (blocks, installs, _) = run(seed, Mutants::NONE);
+        committed += blocks;
+        installed += installs;
+    }
     assert!(committed > 150 * 20, "the storms leave room for work: {committed}");
+    assert!(installed > 150, "and for snapshots: {installed}");
 }
 
 #[test]
 fn one_seed_gives_one_run() {
-    assert_eq!(run(7, Mutants::NONE).1, run(7, Mutants::NONE).1);
+    assert_eq!(run(7, Mutants::NONE).2, run(7, Mutants::NONE).2);
 }
 
 #[test]
@@ -206,7 +213,18 @@ fn killed_by(mutant: Mutant, seeds: u64) -> Option<u64> {
 
 #[test]
 fn every_bug_switched_on_is_found() {
-    for mutant in [Mutant::B1, Mutant::B3, Mutant::B4, Mutant::B6, Mutant::B8, Mutant::B9, Mutant::B13] {
+    let all = [
+        Mutant::B1,
+        Mutant::B3,
+        Mutant::B4,
+        Mutant::B6,
+        Mutant::B8,
+        Mutant::B9,
+        Mutant::B13,
+        Mutant::B40,
+        Mutant::S1,
+    ];
+    for mutant in all {
         assert!(killed_by(mutant, 500).is_some(), "{mutant:?} lives");
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::{BLOCK_COMMANDS, Cycle, SHARD, gather};
 use criterion::{Criterion, Throughput};
 use palisade_raft::{Config, Message, Raft, Ready, Restored, Role};
-use palisade_types::{BlockBuilder, HardState, NodeId, Time};
+use palisade_types::{BlockBuilder, NodeId, Time};
 
 /// After so many blocks a pair starts anew: a log stays in memory.
 const BLOCKS_MAX: u32 = 1_000;
@@ -32,8 +32,7 @@ struct Pair {
 
 fn start(node: NodeId, now: Time) -> Raft {
     let config = Config::new(node, SHARD, vec![LEADER, FOLLOWER, ABSENT]);
-    let restored = Restored { hard_state: HardState::default(), blocks: Vec::new() };
-    Raft::new(config, restored, u64::from(node.0), now).expect("a configuration")
+    Raft::new(config, Restored::default(), u64::from(node.0), now).expect("a configuration")
 }
 
 /// Takes what is ready until nothing is; the disk is done at once. Returns what the other is sent.

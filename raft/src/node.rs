@@ -262,6 +262,11 @@ impl Raft {
             || self.must_persist()
     }
 
+    /// Whether the log or the hard state in memory is ahead of what was handed out to be persisted.
+    pub fn has_unsubmitted(&self) -> bool {
+        self.must_persist()
+    }
+
     /// Hands out the work that has gathered.
     pub fn take_ready(&mut self) -> Ready {
         let committed = self.deliver();
@@ -423,19 +428,28 @@ impl Raft {
             || self.ledger.log_submitted() < self.log.last().index
     }
 
-    /// Everything that is accepted and not yet handed to the disk, hard state included.
+    /// Everything that is accepted and not yet handed to the disk, hard state included. The installation
+    /// of a snapshot goes alone, behind the hard state and before what follows it.
     fn submit(&mut self) -> Persist {
-        let blocks: Vec<Block> = self.log.after(self.ledger.log_submitted()).cloned().collect();
+        let hard = self.ledger.hard_is_unsubmitted();
+        let (upto, install) = match self.install_persist {
+            None => (self.log.last().index, None),
+            Some(_) if hard => (self.ledger.log_submitted(), None),
+            Some(id) => (id.last, self.install_persist.take()),
+        };
+        let after = self.ledger.log_submitted();
+        let blocks: Vec<Block> =
+            self.log.after(after).take_while(|b| b.last() <= upto && install.is_none()).cloned().collect();
         let late = self.config.mutants.has(Mutant::B9) && !blocks.is_empty();
-        let hard = self.ledger.hard_is_unsubmitted() && !late;
-        let (number, truncate_after) = self.ledger.submit(self.now, self.log.last().index, hard);
+        let hard = hard && !late;
+        let (number, truncate_after) = self.ledger.submit(self.now, upto, hard);
         let hard_state = hard.then_some(HardState {
             term: self.term,
             vote: self.vote,
             // No more than the disk already holds, so that the hint is true of what is on it.
             commit: self.commit.min(self.ledger.log_durable()),
         });
-        Persist { number, hard_state, install: take(&mut self.install_persist), truncate_after, blocks }
+        Persist { number, hard_state, install, truncate_after, blocks }
     }
 
     fn deliver(&mut self) -> Vec<Block> {

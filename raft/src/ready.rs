@@ -86,7 +86,8 @@ pub struct Persist {
     pub number: PersistNumber,
     /// The hard state, when it changed.
     pub hard_state: Option<HardState>,
-    /// The whole log is to go, and goes on behind this snapshot, which is durable.
+    /// The whole log is to go, and goes on behind this snapshot, which is durable. Everything else
+    /// is empty then.
     pub install: Option<SnapshotId>,
     /// Everything after this index is to go; what is at or before it stays.
     pub truncate_after: Option<LogIndex>,

@@ -54,11 +54,13 @@ impl Disk {
         block.last() <= self.base.index || self.blocks.contains(block)
     }
 
-    /// A received snapshot takes the place of the log.
+    /// A received snapshot takes the place of the log; a newer one of its own stays what it is.
     pub(crate) fn install(&mut self, received: Taken) {
         self.base = received.id.edge();
         self.blocks.clear();
-        self.snapshot = Some(received);
+        if self.snapshot.as_ref().is_none_or(|own| own.id.last < received.id.last) {
+            self.snapshot = Some(received);
+        }
     }
 
     /// The log is cut up to this edge, as soon as it has come so far: the memory may be ahead.

@@ -6,10 +6,10 @@ use bytes::Bytes;
 
 use palisade_raft::{
     Append, AppendReply, AppendResult, AskId, Message, PreVote, PreVoteReply, ReadIndex, ReadIndexReply,
-    Vote, VoteReply,
+    Snapshot, SnapshotReply, Vote, VoteReply,
 };
 use palisade_types::block::{Block, BlockError};
-use palisade_types::{DecodeError, LogIndex, Reader, ShardId, Term, Writer};
+use palisade_types::{DecodeError, LogIndex, Reader, SNAPSHOT_CHUNK_MAX, ShardId, SnapshotId, Term, Writer};
 
 const PRE_VOTE: u8 = 1;
 const PRE_VOTE_REPLY: u8 = 2;
@@ -21,6 +21,8 @@ const APPEND_REJECTED: u8 = 7;
 const READ_INDEX: u8 = 8;
 const READ_INDEX_GIVEN: u8 = 9;
 const READ_INDEX_REFUSED: u8 = 10;
+const SNAPSHOT: u8 = 11;
+const SNAPSHOT_REPLY: u8 = 12;
 
 /// Bytes that are no peer message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,6 +74,21 @@ pub fn encode(shard: ShardId, message: &Message, out: &mut Vec<u8>) {
             if let Some(index) = m.index {
                 w.u64(index.0);
             }
+        }
+        Message::Snapshot(m) => {
+            w.u8(SNAPSHOT);
+            w.u64(m.term.0);
+            w.u64(m.round);
+            m.id.encode(&mut w);
+            w.u32(m.chunk);
+            w.bytes(&m.data);
+        }
+        Message::SnapshotReply(m) => {
+            w.u8(SNAPSHOT_REPLY);
+            w.u64(m.term.0);
+            w.u64(m.round);
+            m.id.encode(&mut w);
+            w.u32(m.have);
         }
     }
 }
@@ -158,6 +175,16 @@ pub fn decode(bytes: &Bytes) -> Result<(ShardId, Message), PeerCodecError> {
             let index = if kind == READ_INDEX_GIVEN { Some(LogIndex(r.u64()?)) } else { None };
             Message::ReadIndexReply(ReadIndexReply { term, ask, index })
         }
+        SNAPSHOT => Message::Snapshot(decode_snapshot(bytes, &mut r)?),
+        SNAPSHOT_REPLY => {
+            let (term, round) = (Term(r.u64()?), r.u64()?);
+            Message::SnapshotReply(SnapshotReply {
+                term,
+                round,
+                id: SnapshotId::decode(&mut r)?,
+                have: r.u32()?,
+            })
+        }
         other => {
             return Err(DecodeError::Unknown { what: "peer message kind", value: u64::from(other) }.into());
         }
@@ -172,6 +199,13 @@ fn read_position(r: &mut Reader<'_>) -> Result<(Term, Term, LogIndex), DecodeErr
 
 fn read_ask(r: &mut Reader<'_>) -> Result<(Term, AskId), DecodeError> {
     Ok((Term(r.u64()?), AskId { boot: r.u64()?, count: r.u64()? }))
+}
+
+fn decode_snapshot(bytes: &Bytes, r: &mut Reader<'_>) -> Result<Snapshot, DecodeError> {
+    let (term, round) = (Term(r.u64()?), r.u64()?);
+    let (id, chunk) = (SnapshotId::decode(r)?, r.u32()?);
+    let data = r.bytes("snapshot chunk", SNAPSHOT_CHUNK_MAX)?;
+    Ok(Snapshot { term, round, id, chunk, data: bytes.slice_ref(data) })
 }
 
 fn decode_append(shard: ShardId, bytes: &Bytes, mut r: Reader<'_>) -> Result<Append, PeerCodecError> {
@@ -208,6 +242,15 @@ mod tests {
     fn samples() -> Vec<Message> {
         let (term, last_term, last_index) = (Term(9), Term(8), LogIndex(7));
         let ask = AskId { boot: 3, count: 12 };
+        let id = SnapshotId {
+            last: LogIndex(7),
+            term: last_term,
+            chain: 5,
+            clock_ms: 6,
+            bytes: 900,
+            chunks: 2,
+            digest: 4,
+        };
         alloc::vec![
             Message::PreVote(PreVote { term, last_term, last_index }),
             Message::PreVoteReply(PreVoteReply { term, asked: Term(10), granted: true }),
@@ -238,6 +281,8 @@ mod tests {
             Message::ReadIndex(ReadIndex { term, ask }),
             Message::ReadIndexReply(ReadIndexReply { term, ask, index: Some(LogIndex(7)) }),
             Message::ReadIndexReply(ReadIndexReply { term, ask, index: None }),
+            Message::Snapshot(Snapshot { term, round: 3, id, chunk: 1, data: Bytes::from_static(b"chunk") }),
+            Message::SnapshotReply(SnapshotReply { term, round: 3, id, have: 2 }),
         ]
     }
 
@@ -251,6 +296,18 @@ mod tests {
             for len in 0..bytes.len() {
                 assert!(decode(&bytes.slice(..len)).is_err());
             }
+        }
+    }
+
+    #[test]
+    fn the_largest_chunk_of_a_snapshot_fits_a_frame_and_a_larger_one_is_refused() {
+        let Message::Snapshot(sample) = &samples()[10] else { panic!("a chunk") };
+        for (len, fits) in [(SNAPSHOT_CHUNK_MAX, true), (SNAPSHOT_CHUNK_MAX + 1, false)] {
+            let data = Bytes::from(alloc::vec![7; len]);
+            let mut bytes = Vec::new();
+            encode(ShardId(4), &Message::Snapshot(Snapshot { data, ..sample.clone() }), &mut bytes);
+            assert!(bytes.len() < palisade_wire::frame::FRAME_BYTES_MAX);
+            assert_eq!(decode(&Bytes::from(bytes)).is_ok(), fits);
         }
     }
 

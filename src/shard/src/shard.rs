@@ -122,7 +122,8 @@ impl Shard {
         seed: u64,
         now: Time,
     ) -> Result<Shard, ConfigError> {
-        let restored = Restored { hard_state: recovered.hard_state, blocks: recovered.blocks };
+        let restored =
+            Restored { hard_state: recovered.hard_state, blocks: recovered.blocks, ..Restored::default() };
         let bounds =
             Bounds { light: config.light_commands, full: config.block_commands, gap: config.block_gap };
         let mut shard = Shard {

@@ -13,6 +13,7 @@ pub mod node;
 pub mod options;
 pub mod queue;
 pub mod raft_cluster;
+mod raft_snapshots;
 pub mod report;
 pub mod resource;
 pub mod rough;

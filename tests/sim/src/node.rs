@@ -8,7 +8,8 @@ use bytes::Bytes;
 use palisade_raft::{Message, Role};
 use palisade_shard::{Actions, Input, Note, Shard, ShardConfig, Stop, peer_codec};
 use palisade_types::{
-    Block, ClusterId, ClusterIdentity, ClusterLimits, Incarnation, LogIndex, Name, NodeId, Rng, ShardId, Time,
+    Block, ClusterId, ClusterIdentity, ClusterLimits, Edge, Incarnation, LogIndex, Name, NodeId, Rng,
+    ShardId, Time,
 };
 use palisade_wal::{
     DiskOp, Identity, OpId, SimDisk, WalConfig, hard_state_file, initial_hard_state, read_hard_state,
@@ -209,7 +210,7 @@ impl World {
                 recovered.tail.last()
             )
         });
-        self.raft.on_start(node, recovered.hard_state, &recovered.blocks)?;
+        self.raft.on_start(node, recovered.hard_state, None, Edge::default(), &recovered.blocks)?;
         let n = &mut self.nodes[node];
         let config = n.config(&self.options, &mut self.rng);
         let shard = Shard::new(config, recovered, seed, n.clock.local(now));

@@ -244,6 +244,17 @@ pub struct ShardOptions {
     pub watch_deliveries: usize,
 }
 
+/// What is snapshot when.
+#[derive(Clone, Copy, Debug)]
+pub struct SnapshotOptions {
+    /// The bytes of blocks from one snapshot to the next.
+    pub every_bytes: u64,
+    /// Bytes of blocks kept behind a snapshot for followers that are a little behind.
+    pub keep_bytes: u64,
+    /// Chunks under way to a follower.
+    pub window: u32,
+}
+
 /// What the clients do.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkloadOptions {
@@ -304,6 +315,8 @@ pub struct Options {
     pub shard: ShardOptions,
     /// The disks.
     pub disk: DiskOptions,
+    /// Snapshots.
+    pub snapshots: SnapshotOptions,
     /// The clients.
     pub workload: WorkloadOptions,
     /// Bugs switched on.
@@ -338,6 +351,7 @@ impl Options {
                 spread: Duration::from_micros(rng.between(100, 20_000)),
                 segment_bytes: 4096 * rng.between(16, 128),
             },
+            snapshots: SnapshotOptions { every_bytes: 0, keep_bytes: 0, window: 1 },
             workload: draw_workload(&mut rng),
             mutants: Mutants::NONE,
         };
@@ -348,6 +362,7 @@ impl Options {
         options.leases = apart.per_mille(500);
         let deaf = on(&mut apart, |r| Rate::draw(r, (3_000, 15_000), 50, 4_000));
         options.faults.deaf = options.faults.deaf.or(deaf);
+        options.snapshots = draw_snapshots(&mut Rng::new(seed ^ 0x5a9_0d1e));
         if profile == Profile::Leases {
             options.leases = true;
             options.workload.lease_readers = 3;
@@ -559,6 +574,14 @@ fn draw_workload(rng: &mut Rng) -> WorkloadOptions {
         hold: Duration::from_millis(rng.between(100, 4_000)),
         ttl_min: Duration::from_millis(1_000),
         ttl_max: Duration::from_millis(rng.between(1_500, 10_000)),
+    }
+}
+
+fn draw_snapshots(rng: &mut Rng) -> SnapshotOptions {
+    SnapshotOptions {
+        every_bytes: rng.between(2_000, 60_000),
+        keep_bytes: if rng.per_mille(600) { 0 } else { rng.between(100, 20_000) },
+        window: rng.between(1, 8) as u32,
     }
 }
 

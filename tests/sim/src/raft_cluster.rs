@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use palisade_raft::{Config, Message, Persist, Raft, Restored, Role, Round, Status};
-use palisade_types::{Block, BlockBuilder, HardState, LogIndex, NodeId, Rng, ShardId, Time};
+use palisade_types::{Block, BlockBuilder, Edge, HardState, LogIndex, NodeId, Rng, ShardId, Time};
 
 use crate::check::raft::{Entry, RaftCheck};
 use crate::check::{Checked, Violation, demand, durability};
@@ -15,22 +15,25 @@ use crate::faults::{Class, Storm};
 use crate::network::{Cut, Network};
 use crate::options::Options;
 use crate::queue::Queue;
+use crate::raft_snapshots::{Incoming, Snap, SnapEvent};
 use crate::report::Report;
 use crate::trace::{Story, Trace};
 use crate::world::STALE;
 
 /// How long the cluster has to settle after the storm.
-const CALM: Duration = Duration::from_secs(12);
+pub(crate) const CALM: Duration = Duration::from_secs(12);
 /// More events than any healthy run has.
 const EVENTS_MAX: u64 = 1_000_000;
 /// More work in one turn than any healthy node has.
 const READY_MAX: usize = 10_000;
 
 #[derive(Debug)]
-enum Event {
+pub(crate) enum Event {
     Message { from: usize, to: usize, message: Box<Message>, sent: Time },
     Wake { node: usize, life: u64 },
     Persisted { node: usize, life: u64 },
+    Snap { node: usize, life: u64, event: SnapEvent },
+    TakeSnapshot,
     Propose,
     Start { node: usize },
     Resume { node: usize, life: u64 },
@@ -44,9 +47,14 @@ enum Event {
 /// The model of a disk: one flight at a time makes the oldest persists durable, in order; what
 /// arrives meanwhile waits for the next flight.
 #[derive(Default)]
-struct Disk {
+pub(crate) struct Disk {
     hard_state: HardState,
-    blocks: Vec<Block>,
+    /// What the log begins behind.
+    pub(crate) base: Edge,
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) snapshot: Option<Snap>,
+    /// A snapshot received whole, behind which the log does not begin yet.
+    pub(crate) received: Option<Snap>,
     waiting: VecDeque<Persist>,
     /// So many of them are in flight.
     flight: usize,
@@ -58,6 +66,11 @@ impl Disk {
         if let Some(hs) = persist.hard_state {
             self.hard_state = hs;
         }
+        if persist.install.is_some()
+            && let Some(received) = self.received.take()
+        {
+            self.install(received);
+        }
         if let Some(after) = persist.truncate_after {
             self.blocks.retain(|b| b.last() <= after);
         }
@@ -65,11 +78,19 @@ impl Disk {
     }
 }
 
-struct Member {
-    raft: Option<Raft>,
-    disk: Disk,
-    clock: Clock,
-    life: u64,
+pub(crate) struct Member {
+    pub(crate) raft: Option<Raft>,
+    pub(crate) disk: Disk,
+    pub(crate) clock: Clock,
+    pub(crate) life: u64,
+    /// The edge of the last block applied, or of the snapshot it began with: all of its state.
+    pub(crate) state: Edge,
+    /// A snapshot being written.
+    pub(crate) taking: bool,
+    /// A snapshot being received.
+    pub(crate) incoming: Option<Incoming>,
+    /// When the disk has done what it was asked for beside the log.
+    pub(crate) beside: Time,
     /// The true time of the wake-up in the queue.
     wake: Time,
     paused: bool,
@@ -80,17 +101,18 @@ struct Member {
 
 /// A cluster of nothing but Rafts.
 pub struct RaftCluster {
-    options: Options,
-    now: Time,
-    queue: Queue<Event>,
-    trace: Trace,
+    pub(crate) options: Options,
+    pub(crate) now: Time,
+    pub(crate) queue: Queue<Event>,
+    pub(crate) trace: Trace,
     network: Network,
     storm: Storm,
-    rng: Rng,
-    members: Vec<Member>,
-    check: RaftCheck,
+    pub(crate) rng: Rng,
+    pub(crate) members: Vec<Member>,
+    pub(crate) check: RaftCheck,
     cuts: Vec<Option<Cut>>,
-    calm: bool,
+    pub(crate) calm: bool,
+    pub(crate) snapshots: u64,
     proposed: u64,
     reads: u64,
 }
@@ -119,6 +141,10 @@ impl RaftCluster {
                 disk: Disk::default(),
                 clock: Clock::draw(&mut rng, options.clocks_ppm),
                 life: 0,
+                state: Edge::default(),
+                taking: false,
+                incoming: None,
+                beside: Time::ZERO,
                 wake: Time::FAR,
                 paused: false,
                 inbox: VecDeque::new(),
@@ -135,6 +161,7 @@ impl RaftCluster {
             check: RaftCheck::new(n),
             cuts: Vec::new(),
             calm: false,
+            snapshots: 0,
             proposed: 0,
             reads: 0,
             rng,
@@ -147,6 +174,7 @@ impl RaftCluster {
             self.queue.push(Time::ZERO, Event::Start { node });
         }
         self.queue.push(Time::from_millis(500), Event::Propose);
+        self.queue.push(Time::from_millis(900), Event::TakeSnapshot);
         for class in Class::ALL {
             self.schedule(class);
         }
@@ -176,7 +204,10 @@ impl RaftCluster {
 
     fn on_event(&mut self, event: Event) -> Checked {
         match event {
-            Event::Message { to: node, .. } | Event::Wake { node, .. } | Event::Persisted { node, .. }
+            Event::Message { to: node, .. }
+            | Event::Wake { node, .. }
+            | Event::Persisted { node, .. }
+            | Event::Snap { node, .. }
                 if self.members[node].paused =>
             {
                 self.members[node].inbox.push_back(event);
@@ -186,6 +217,8 @@ impl RaftCluster {
             Event::Message { from, to, message, .. } => self.deliver(from, to, *message),
             Event::Wake { node, life } => self.wake(node, life),
             Event::Persisted { node, life } => self.persisted(node, life),
+            Event::Snap { node, life, event } => self.snap(node, life, event),
+            Event::TakeSnapshot => self.take_snapshots(),
             Event::Propose => self.propose(),
             Event::Start { node } => self.start(node),
             Event::Resume { node, life } => self.resume(node, life),
@@ -222,6 +255,8 @@ impl RaftCluster {
         config.committed_blocks_max = o.committed_blocks_max;
         config.disk_stall = o.disk_stall;
         config.leases = self.options.leases;
+        config.log_keep_bytes = self.options.snapshots.keep_bytes;
+        config.snapshot_window = self.options.snapshots.window;
         config.mutants = self.options.mutants;
         config
     }
@@ -240,11 +275,19 @@ impl RaftCluster {
         m.inbox.clear();
         m.round = None;
         m.clock = m.clock.rebooted(&mut self.rng);
-        let (hard_state, blocks) = (m.disk.hard_state, m.disk.blocks.clone());
-        self.trace.line(|| format!("n{} starts: {hard_state:?}, {} blocks", node + 1, blocks.len()));
+        m.taking = false;
+        m.incoming = None;
+        m.beside = now;
+        m.disk.recover();
+        let (hard_state, base, blocks) = (m.disk.hard_state, m.disk.base, m.disk.blocks.clone());
+        let snapshot = m.disk.snapshot.as_ref().map(|s| s.id);
+        m.state = snapshot.map_or(Edge::default(), |id| id.edge());
+        self.trace.line(|| {
+            format!("n{} starts: {hard_state:?}, {snapshot:?}, {base:?}, {} blocks", node + 1, blocks.len())
+        });
         let local = m.clock.local(now);
-        self.check.on_start(node, hard_state, &blocks)?;
-        let raft = Raft::new(config, Restored { hard_state, blocks }, seed, local);
+        self.check.on_start(node, hard_state, snapshot, base, &blocks)?;
+        let raft = Raft::new(config, Restored { hard_state, snapshot, base, blocks }, seed, local);
         let m = &mut self.members[node];
         m.raft = Some(raft.map_err(|e| Violation::new("config", format!("{e:?}")))?);
         self.after(node)
@@ -331,7 +374,7 @@ impl RaftCluster {
     }
 
     /// Takes what a Raft wants done, does it, and looks at the Raft.
-    fn after(&mut self, node: usize) -> Checked {
+    pub(crate) fn after(&mut self, node: usize) -> Checked {
         for turn in 0.. {
             demand(turn < READY_MAX, "L6", || format!("node {} has work without end", node + 1))?;
             let Some(raft) = &mut self.members[node].raft else { return Ok(()) };
@@ -341,15 +384,26 @@ impl RaftCluster {
             let ready = raft.take_ready();
             if let Some(persist) = ready.persist {
                 let leads = self.status(node).filter(|s| s.role == Role::Leader).map(|s| s.term);
+                if let Some(id) = persist.install {
+                    self.check.on_installing(node, leads, id)?;
+                }
                 self.check.on_accepted(node, leads, persist.truncate_after, &persist.blocks)?;
                 self.submit(node, persist);
             }
+            if let Some(id) = ready.install {
+                self.installed(node, id)?;
+            }
+            self.move_chunks(node, ready.chunks_wanted, ready.chunks_received);
             self.look(node)?;
             for (to, message) in ready.messages {
                 durability::on_send(&self.check, node, to, &message)?;
                 self.send(node, (to.0 - 1) as usize, message);
             }
             self.check.on_applied(node, &ready.committed)?;
+            if let Some(last) = ready.committed.last() {
+                self.members[node].state = last.edge();
+                self.check.on_state(node, last.last(), last.chain())?;
+            }
             if let Some(confirmed) = ready.confirmed
                 && let Some((round, committed)) = &self.members[node].round
                 && confirmed >= round.id
@@ -380,9 +434,9 @@ impl RaftCluster {
     }
 
     fn look(&mut self, node: usize) -> Checked {
-        match self.status(node) {
-            Some(status) => self.check.on_status(node, &status),
-            None => Ok(()),
+        match &self.members[node].raft {
+            Some(raft) if !raft.has_unsubmitted() => self.check.on_status(node, &raft.status()),
+            _ => Ok(()),
         }
     }
 
@@ -413,6 +467,9 @@ impl RaftCluster {
     fn make_durable(&mut self, node: usize, persists: &[Persist]) -> Checked {
         for persist in persists {
             self.members[node].disk.apply(persist);
+            if let Some(id) = persist.install {
+                self.check.on_install_durable(node, id)?;
+            }
             let entries: Vec<Entry> = persist.blocks.iter().map(Entry::from).collect();
             self.check.on_durable(node, persist.hard_state, persist.truncate_after, &entries)?;
         }
@@ -534,6 +591,8 @@ impl RaftCluster {
             fault_kinds: self.options.faults.kinds(&self.options.network, self.options.clocks_ppm),
             strikes: self.storm.strikes.iter().sum(),
             reads: self.reads,
+            snapshots: self.snapshots,
+            installs: self.check.installs,
             ..Report::default()
         }
     }

@@ -66,6 +66,10 @@ pub struct Report {
     pub anew: u64,
     /// What observers of elections were told.
     pub observed: u64,
+    /// Snapshots that nodes took of their own state.
+    pub snapshots: u64,
+    /// Snapshots that took the place of a node's state.
+    pub installs: u64,
 }
 
 impl Report {
@@ -88,7 +92,7 @@ impl fmt::Display for Report {
         write!(
             f,
             "seed {} ok: {:.1} s, {} events, {} committed, {} leader changes, {} strikes of {} kinds, {} grants, \
-             {} ousted, {} puts, {} claims to resources ({} read), {} over the quota, {} expired, {} reads ({} by followers, {} by lease, {} stale), {} answers, {} writes, {} of {} zombie writes refused, {} changes told, {} coalesced, {} times anew, {} observed, trace {:032x}",
+             {} ousted, {} puts, {} claims to resources ({} read), {} over the quota, {} expired, {} reads ({} by followers, {} by lease, {} stale), {} answers, {} writes, {} of {} zombie writes refused, {} changes told, {} coalesced, {} times anew, {} observed, {} snapshots, {} installed, trace {:032x}",
             self.seed,
             self.simulated.as_secs_f64(),
             self.events,
@@ -115,6 +119,8 @@ impl fmt::Display for Report {
             self.coalesced,
             self.anew,
             self.observed,
+            self.snapshots,
+            self.installs,
             self.hash
         )
     }

@@ -548,6 +548,8 @@ impl World {
     pub(crate) fn report(&self) -> Report {
         let (told, coalesced, anew, observed) = self.watch_counts();
         Report {
+            snapshots: 0,
+            installs: self.raft.installs,
             seed: self.options.seed,
             hash: self.trace.hash(),
             events: self.trace.events(),

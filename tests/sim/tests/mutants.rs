@@ -13,6 +13,9 @@ const SEEDS_MAX: u64 = 150;
 fn profile(mutant: Mutant) -> Profile {
     match mutant {
         Mutant::B8 => Profile::SlowDisk,
+        Mutant::B24 | Mutant::B25 | Mutant::B36 | Mutant::B40 | Mutant::S1 | Mutant::S2 | Mutant::S3 => {
+            Profile::Swarm
+        }
         Mutant::B6 | Mutant::B14 => Profile::Elections,
         Mutant::B20 | Mutant::D1 => Profile::Pauses,
         Mutant::F2 | Mutant::F3 => Profile::Leases,
@@ -38,8 +41,12 @@ fn profile(mutant: Mutant) -> Profile {
 }
 
 fn hunt(mutant: Mutant) {
+    hunt_in(mutant, Job::new);
+}
+
+fn hunt_in(mutant: Mutant, job: fn(Profile, u64) -> Job) {
     for seed in 0..SEEDS_MAX {
-        if let Err(failure) = run(Job::new(profile(mutant), seed).with(mutant), Story::No) {
+        if let Err(failure) = run(job(profile(mutant), seed).with(mutant), Story::No) {
             println!("{mutant:?} killed by seed {seed} ({}): {failure}", profile(mutant).name());
             return;
         }
@@ -100,6 +107,21 @@ fn an_expiry_beside_a_renewal_that_nobody_has_read_is_found() {
 #[test]
 fn a_grant_to_the_dead_is_found() {
     hunt(Mutant::B22);
+}
+
+#[test]
+fn a_conflicting_tail_behind_an_installed_snapshot_is_found() {
+    hunt_in(Mutant::B24, Job::raft);
+}
+
+#[test]
+fn chunks_of_two_snapshots_taken_for_one_are_found() {
+    hunt_in(Mutant::B40, Job::raft);
+}
+
+#[test]
+fn an_installation_that_raises_nothing_is_found() {
+    hunt_in(Mutant::S1, Job::raft);
 }
 
 #[test]

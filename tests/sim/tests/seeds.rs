@@ -126,4 +126,8 @@ fn raft_alone_breaks_no_rule() {
     assert_eq!(reports.len(), jobs.len());
     let changes: u64 = reports.iter().map(|r| r.leader_changes).sum();
     assert!(changes > reports.len() as u64 * 5, "only {changes} leader changes");
+    let (snapshots, installs) = (reports.iter().map(|r| r.snapshots), reports.iter().map(|r| r.installs));
+    let (snapshots, installs): (u64, u64) = (snapshots.sum(), installs.sum());
+    assert!(snapshots > reports.len() as u64 * 20, "only {snapshots} snapshots");
+    assert!(installs > reports.len() as u64, "only {installs} snapshots were installed");
 }

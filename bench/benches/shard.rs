@@ -94,7 +94,11 @@ impl Server {
                 break;
             }
             for op in ops {
-                self.shard.handle(self.now, Input::Disk { id: op.id(), result: Ok(()) }, &mut out);
+                self.shard.handle(
+                    self.now,
+                    Input::Disk { id: op.id(), result: Ok(Default::default()) },
+                    &mut out,
+                );
             }
         }
         let spent = begin.elapsed();

@@ -44,7 +44,7 @@ impl Log {
             spent += begin.elapsed();
             disk(&mut self.disk, op);
             begin = Instant::now();
-            self.wal.on_done(now, id, Ok(())).expect("the disk is well");
+            self.wal.on_done(now, id, Ok(Default::default())).expect("the disk is well");
         }
         spent += begin.elapsed();
         assert_eq!(self.wal.durable(), self.persists);

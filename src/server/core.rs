@@ -13,7 +13,7 @@ use glommio::timer::Timer;
 use palisade_shard::{Actions, CoreId, DrainId, Input, Shard, ShardConfig};
 use palisade_types::reply::NodeStatus;
 use palisade_types::{ConnId, LogIndex, NodeId, Term, Time};
-use palisade_wal::{DiskFault, OpId, Recovered};
+use palisade_wal::{DiskFault, DiskResult, OpId, Recovered};
 
 use super::conn::Role;
 use super::disk::{Disk, Wanted};
@@ -276,13 +276,13 @@ impl Core {
         }
     }
 
-    fn disk_done(&mut self, now: Time, id: OpId, result: Result<(), DiskFault>) {
+    fn disk_done(&mut self, now: Time, id: OpId, result: DiskResult) {
         if let Some(shard) = &mut self.shard {
             shard.handle(now, Input::Disk { id, result }, &mut self.actions);
         }
     }
 
-    fn boot_written(&mut self, now: Time, result: Result<(), DiskFault>) {
+    fn boot_written(&mut self, now: Time, result: DiskResult) {
         if let Err(fault) = result {
             fatal(&format!("the disk failed: {fault}"));
         }

@@ -257,6 +257,14 @@ impl DirectorySource<'_> {
     }
 }
 
+impl DirectorySource<'_> {
+    fn open(&self, file: &str) -> Result<File, SourceError> {
+        let handle = File::open(self.0.join(file)).map_err(Self::explain(file))?;
+        handle.sync_all().map_err(Self::explain(file))?;
+        Ok(handle)
+    }
+}
+
 impl Source for DirectorySource<'_> {
     fn list(&self, dir: &str) -> Result<Vec<String>, SourceError> {
         let path = self.0.join(dir);
@@ -270,10 +278,28 @@ impl Source for DirectorySource<'_> {
     }
 
     fn read(&self, file: &str) -> Result<Vec<u8>, SourceError> {
-        let mut handle = File::open(self.0.join(file)).map_err(Self::explain(file))?;
-        handle.sync_all().map_err(Self::explain(file))?;
         let mut bytes = Vec::new();
-        handle.read_to_end(&mut bytes).map_err(Self::explain(file))?;
+        self.open(file)?.read_to_end(&mut bytes).map_err(Self::explain(file))?;
+        Ok(bytes)
+    }
+
+    fn read_start(&self, file: &str, len: usize) -> Result<Vec<u8>, SourceError> {
+        self.read_part(file, 0, len)
+    }
+
+    fn read_part(&self, file: &str, offset: u64, len: usize) -> Result<Vec<u8>, SourceError> {
+        let handle = self.open(file)?;
+        let mut bytes = vec![0; len];
+        let mut read = 0;
+        while read < len {
+            match handle.read_at(&mut bytes[read..], offset + read as u64) {
+                Ok(0) => break,
+                Ok(n) => read += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(Self::explain(file)(e)),
+            }
+        }
+        bytes.truncate(read);
         Ok(bytes)
     }
 }

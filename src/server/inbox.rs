@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use palisade_types::NodeId;
 use palisade_types::reply::NodeStatus;
-use palisade_wal::{DiskFault, OpId};
+use palisade_wal::{DiskResult, OpId};
 
 /// For whom a disk operation was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) enum Event {
         /// Which.
         id: OpId,
         /// How.
-        result: Result<(), DiskFault>,
+        result: DiskResult,
     },
     /// Another thread wants something.
     Outside(Outside),
@@ -94,7 +94,7 @@ impl Inbox {
     }
 
     /// A disk operation ended.
-    pub(crate) fn disk_done(&self, owner: Owner, id: OpId, result: Result<(), DiskFault>) {
+    pub(crate) fn disk_done(&self, owner: Owner, id: OpId, result: DiskResult) {
         self.disk_in_flight.set(self.disk_in_flight.get() - 1);
         self.put(Event::Disk { owner, id, result });
     }

@@ -2,7 +2,7 @@
 //! then zeros up to the page. No two batches share a page, and none is ever written twice.
 //!
 //! ```text
-//!   0 magic u32       4 format u16     6 flags u16 (1: truncate_after is set)
+//!   0 magic u32       4 format u16     6 flags u16 (1: truncate_after is set; 2: restart)
 //!   8 cluster u128   24 incarnation u128              40 node u32      44 shard u32
 //!  48 salt u128      64 segment u64   72 offset u64   80 seq u64
 //!  88 first u64      96 last u64     104 last_term u64               112 truncate_after u64
@@ -19,6 +19,9 @@ use crate::page::{FORMAT, Owner, padded, read_owner};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"PBAT");
 const FLAG_TRUNCATE: u16 = 1;
+const FLAG_RESTART: u16 = 2;
+/// The format of a batch that restarts the log; all others have that of a page.
+const FORMAT_RESTART: u16 = 2;
 const CRC_AT: usize = 164;
 
 /// Bytes before the blocks.
@@ -40,6 +43,8 @@ pub(crate) struct BatchHeader {
     pub(crate) last_term: Term,
     /// The log is cut behind this index before the blocks are added.
     pub(crate) truncate_after: Option<LogIndex>,
+    /// The log is dropped and begins anew behind the edge in the body.
+    pub(crate) restart: bool,
     /// The seal: this batch and all before it were synced when this one was submitted.
     pub(crate) durable_upto: u64,
     /// Committed, and durable in this log when the batch was submitted.
@@ -56,8 +61,9 @@ pub(crate) fn encode(h: &BatchHeader) -> (Vec<u8>, u128) {
     let mut bytes = Vec::with_capacity(BATCH_HEADER);
     let mut w = Writer(&mut bytes);
     w.u32(MAGIC);
-    w.u16(FORMAT);
-    w.u16(if h.truncate_after.is_some() { FLAG_TRUNCATE } else { 0 });
+    w.u16(if h.restart { FORMAT_RESTART } else { FORMAT });
+    let cut = if h.truncate_after.is_some() { FLAG_TRUNCATE } else { 0 };
+    w.u16(cut | if h.restart { FLAG_RESTART } else { 0 });
     h.owner.encode(&mut w);
     w.u128(h.salt);
     w.u64(h.segment);
@@ -84,21 +90,32 @@ pub(crate) fn encode(h: &BatchHeader) -> (Vec<u8>, u128) {
 /// inside of a batch, a torn header, or one that was written for another place.
 pub(crate) fn read(file: &[u8], offset: u64) -> Option<(BatchHeader, u128)> {
     let at = usize::try_from(offset).ok()?;
-    let bytes = file.get(at..at.checked_add(BATCH_HEADER)?)?;
-    if bytes[..4] != MAGIC.to_le_bytes() || crc32fast::hash(&bytes[..CRC_AT]).to_le_bytes() != bytes[CRC_AT..]
-    {
-        return None;
-    }
+    let bytes = whole(file.get(at..at.checked_add(BATCH_HEADER)?)?)?;
     let header = decode(&mut Reader::new(bytes)).ok()??;
     (header.offset == offset).then(|| (header, hash128(bytes)))
 }
 
+/// The format of a whole header at `offset` that this build does not know.
+pub(crate) fn newer(file: &[u8], offset: u64) -> Option<u16> {
+    let at = usize::try_from(offset).ok()?;
+    let bytes = whole(file.get(at..at.checked_add(BATCH_HEADER)?)?)?;
+    let format = u16::from_le_bytes([bytes[4], bytes[5]]);
+    (format > FORMAT_RESTART).then_some(format)
+}
+
+fn whole(bytes: &[u8]) -> Option<&[u8]> {
+    let ours = bytes[..4] == MAGIC.to_le_bytes();
+    (ours && crc32fast::hash(&bytes[..CRC_AT]).to_le_bytes() == bytes[CRC_AT..]).then_some(bytes)
+}
+
 fn decode(r: &mut Reader<'_>) -> Result<Option<BatchHeader>, DecodeError> {
     r.u32()?;
-    if r.u16()? != FORMAT {
+    let format = r.u16()?;
+    let flags = r.u16()?;
+    let restart = flags & FLAG_RESTART != 0;
+    if format != if restart { FORMAT_RESTART } else { FORMAT } {
         return Ok(None);
     }
-    let flags = r.u16()?;
     let owner = read_owner(r)?;
     let header = BatchHeader {
         owner,
@@ -110,6 +127,7 @@ fn decode(r: &mut Reader<'_>) -> Result<Option<BatchHeader>, DecodeError> {
         last: LogIndex(r.u64()?),
         last_term: Term(r.u64()?),
         truncate_after: Some(LogIndex(r.u64()?)).filter(|_| flags & FLAG_TRUNCATE != 0),
+        restart,
         durable_upto: r.u64()?,
         commit_hint: LogIndex(r.u64()?),
         prev_chain: r.u128()?,

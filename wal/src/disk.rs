@@ -6,15 +6,20 @@
 //! a new file's directory entry survives or does not; a file may have grown or not; a cut may have
 //! happened or not. A sector that no unsynced operation touches is never harmed by a crash: the
 //! physical block is taken to be at most 4096 bytes.
+//!
+//! The entries of directories are a durable state of their own: a rename or removal under way at a
+//! crash happened or not, each for itself and whatever else did. A driver that reports it done before
+//! the directory is synced can be had: [`SimDisk::forget_directory_syncs`].
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use bytes::Bytes;
 use palisade_types::Rng;
 
-use crate::op::{DiskFault, DiskOp, OpId};
+use crate::op::{DiskFault, DiskOp, DiskResult, OpId};
 use crate::page::PAGE;
 use crate::source::{Source, SourceError};
 
@@ -22,6 +27,8 @@ const SECTOR: usize = 512;
 const PAGE_U64: u64 = PAGE as u64;
 /// Linux's number for a file that does not exist.
 const ENOENT: i32 = 2;
+/// That for a failure of the device.
+const EIO: i32 = 5;
 
 /// A file on the platter. Pages of zeros take no memory.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +47,9 @@ pub struct SimDisk {
     quota: Option<u64>,
     fail_in: Option<(u32, i32)>,
     unreadable: BTreeSet<String>,
+    /// Changes of directories that were reported done and are not synced: see
+    /// [`SimDisk::forget_directory_syncs`].
+    unsynced: Option<Vec<DiskOp>>,
 }
 
 /// What a crash may do to what it finds unsynced.
@@ -80,18 +90,27 @@ impl SimDisk {
         self.begun.keys().copied().collect()
     }
 
-    /// Ends an operation: its effect is on the platter, or a fault says that nobody knows.
+    /// Ends an operation: its effect is on the platter, or a fault says that nobody knows. A read gives
+    /// what the platter holds.
     ///
     /// # Errors
     /// As planned with [`SimDisk::fail_in`], or as the quota demands.
     ///
     /// # Panics
     /// When no such operation is under way.
-    pub fn complete(&mut self, id: OpId) -> Result<(), DiskFault> {
+    pub fn complete(&mut self, id: OpId) -> DiskResult {
         let op = self.begun.remove(&id).expect("the operation is under way");
         if let Some(fault) = self.fault_of(&op) {
-            self.failed.push(op);
+            if !matches!(op, DiskOp::Read { .. }) {
+                self.failed.push(op);
+            }
             return Err(fault);
+        }
+        if let Some(unsynced) = &mut self.unsynced
+            && matches!(op, DiskOp::Rename { .. } | DiskOp::Remove { .. })
+        {
+            unsynced.push(op);
+            return Ok(Bytes::new());
         }
         match &op {
             DiskOp::Create { file, size, header, .. } => {
@@ -113,8 +132,33 @@ impl SimDisk {
                     image.cut(*len);
                 }
             }
+            DiskOp::Rename { .. } | DiskOp::Remove { .. } => self.change_entry(&op),
+            DiskOp::Read { file, offset, len, .. } => {
+                let image = self.platter.get(file);
+                return Ok(Bytes::from(image.map_or(Vec::new(), |i| i.read_part(*offset, *len))));
+            }
         }
-        Ok(())
+        Ok(Bytes::new())
+    }
+
+    fn change_entry(&mut self, op: &DiskOp) {
+        match op {
+            DiskOp::Rename { file, to, .. } => {
+                if let Some(image) = self.platter.remove(file) {
+                    self.platter.insert(to.clone(), image);
+                }
+            }
+            DiskOp::Remove { file, .. } => {
+                self.platter.remove(file);
+            }
+            _ => {}
+        }
+    }
+
+    /// From now on the driver has a bug: it reports renames and removals done without syncing the
+    /// directory. They happen only at a crash, or not at all.
+    pub fn forget_directory_syncs(&mut self) {
+        self.unsynced.get_or_insert_default();
     }
 
     fn fault_of(&mut self, op: &DiskOp) -> Option<DiskFault> {
@@ -123,7 +167,13 @@ impl SimDisk {
             DiskOp::Create { .. } => "create",
             DiskOp::Write { .. } => "fdatasync",
             DiskOp::Truncate { .. } => "ftruncate",
+            DiskOp::Rename { .. } => "rename",
+            DiskOp::Remove { .. } => "unlink",
+            DiskOp::Read { .. } => "read",
         };
+        if matches!(op, DiskOp::Read { .. }) && self.unreadable.contains(&file) {
+            return Some(DiskFault::Io { file, op: call, errno: EIO });
+        }
         if let Some((left, errno)) = &mut self.fail_in {
             if *left == 0 {
                 let errno = *errno;
@@ -138,6 +188,18 @@ impl SimDisk {
             let full = self.quota.is_some_and(|q| self.used() - old + size > q);
             return full.then_some(DiskFault::NoSpace { file });
         }
+        if let DiskOp::Write { parts, .. } = op {
+            let ends = parts.iter().map(|(at, b)| at + b.iter().map(|b| b.len() as u64).sum::<u64>());
+            let old = self.platter.get(&file).map_or(0, |i| i.len);
+            let grown = ends.max().unwrap_or(0).saturating_sub(old);
+            if grown > 0 && self.quota.is_some_and(|q| self.used() + grown > q) {
+                return Some(DiskFault::NoSpace { file });
+            }
+        }
+        if matches!(op, DiskOp::Remove { .. }) {
+            return None;
+        }
+        let known = known || self.unsynced.is_some();
         (!known).then_some(DiskFault::Io { file, op: "open", errno: ENOENT })
     }
 
@@ -154,8 +216,15 @@ impl SimDisk {
 
     fn lose(&mut self, rng: &mut Rng, harm: Harm) {
         let begun = core::mem::take(&mut self.begun).into_values();
-        for op in core::mem::take(&mut self.failed).into_iter().chain(begun) {
+        let unsynced = self.unsynced.as_mut().map(core::mem::take).unwrap_or_default();
+        for op in core::mem::take(&mut self.failed).into_iter().chain(begun).chain(unsynced) {
             match op {
+                DiskOp::Read { .. } => {}
+                DiskOp::Rename { .. } | DiskOp::Remove { .. } => {
+                    if rng.per_mille(500) {
+                        self.change_entry(&op);
+                    }
+                }
                 DiskOp::Create { file, size, header, .. } => self.lose_create(rng, harm, file, size, &header),
                 DiskOp::Write { file, parts, .. } => {
                     let Some(image) = self.platter.get_mut(&file) else { continue };
@@ -280,6 +349,11 @@ impl Source for SimDisk {
         };
         Ok(image.read(len))
     }
+
+    fn read_part(&self, file: &str, offset: u64, len: usize) -> Result<Vec<u8>, SourceError> {
+        self.read_start(file, 0)?;
+        Ok(self.platter.get(file).map_or(Vec::new(), |image| image.read_part(offset, len)))
+    }
 }
 
 impl Source for Platter<'_> {
@@ -294,6 +368,10 @@ impl Source for Platter<'_> {
     fn read_start(&self, file: &str, len: usize) -> Result<Vec<u8>, SourceError> {
         self.0.read_start(file, len)
     }
+
+    fn read_part(&self, file: &str, offset: u64, len: usize) -> Result<Vec<u8>, SourceError> {
+        self.0.read_part(file, offset, len)
+    }
 }
 
 impl Image {
@@ -307,6 +385,22 @@ impl Image {
             }
             let end = len.min(at + PAGE);
             bytes[at..end].copy_from_slice(&page[..end - at]);
+        }
+        bytes
+    }
+
+    fn read_part(&self, offset: u64, len: usize) -> Vec<u8> {
+        let end = self.len.min(offset.saturating_add(len as u64));
+        let mut bytes = Vec::with_capacity(end.saturating_sub(offset) as usize);
+        let mut at = offset;
+        while at < end {
+            let in_page = (at % PAGE_U64) as usize;
+            let n = (PAGE - in_page).min((end - at) as usize);
+            match self.pages.get(&(at / PAGE_U64)) {
+                Some(page) => bytes.extend_from_slice(&page[in_page..in_page + n]),
+                None => bytes.resize(bytes.len() + n, 0),
+            }
+            at += n as u64;
         }
         bytes
     }
@@ -406,5 +500,9 @@ fn check_aligned(op: &DiskOp) {
             }
         }
         DiskOp::Truncate { len, .. } => assert!(len.is_multiple_of(PAGE_U64), "whole pages"),
+        DiskOp::Read { offset, len, .. } => {
+            assert!(offset.is_multiple_of(PAGE_U64) && len.is_multiple_of(PAGE), "whole pages");
+        }
+        DiskOp::Rename { .. } | DiskOp::Remove { .. } => {}
     }
 }

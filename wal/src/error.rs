@@ -2,6 +2,8 @@
 
 use alloc::string::{String, ToString};
 
+use palisade_types::LogIndex;
+
 use crate::page::Owner;
 use crate::source::SourceError;
 
@@ -34,6 +36,19 @@ pub enum RecoverError {
     Missing {
         /// The file.
         file: String,
+    },
+    /// A part of the log is gone, and no snapshot stands for it.
+    #[error(
+        "{file}: the log begins behind index {to}, and no readable snapshot reaches that far: {from} to {to} are \
+         missing; put back the files that were removed, or replace this node under a new id"
+    )]
+    Hole {
+        /// The first segment there is.
+        file: String,
+        /// The first index that is missing.
+        from: LogIndex,
+        /// The last.
+        to: LogIndex,
     },
     /// A file belongs to another cluster, node, incarnation or shard.
     #[error("{file} is foreign: it belongs to another {whose}")]

@@ -32,25 +32,30 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod archive;
 mod batch;
 pub mod boot;
 mod config;
 #[cfg(any(test, feature = "sim"))]
 pub mod disk;
 pub mod error;
+mod files;
 mod flight;
 pub mod hard;
 pub mod identity;
+mod note;
 pub mod op;
 pub mod page;
 pub mod recover;
 mod scan;
 pub mod segment;
 pub mod slots;
+mod snapshots;
 pub mod source;
 mod verdict;
 pub mod writer;
 
+pub use archive::{read_snapshot, snapshot_file};
 pub use boot::{BOOT_FILE, BootRecord, boot_file, read_boot};
 pub use config::{BATCH_BYTES_DEFAULT, SEGMENT_BYTES_DEFAULT, WalConfig};
 #[cfg(any(test, feature = "sim"))]
@@ -58,11 +63,13 @@ pub use disk::SimDisk;
 pub use error::RecoverError;
 pub use hard::{hard_state_file, initial_hard_state, read_hard_state, shard_dir};
 pub use identity::{IDENTITY_FILE, Identity, IdentityRead, format_files, identity_file, read_identity};
-pub use op::{DiskFault, DiskOp, OpId, Part};
+pub use note::Note;
+pub use op::{DiskFault, DiskOp, DiskResult, OpId, Part};
 pub use page::{FORMAT, Owner, PAGE};
-pub use recover::{Note, Recovered, Tail, recover_shard};
+pub use recover::{Recovered, Tail, recover_shard, recover_with};
 pub use segment::{DATA_START, segment_file};
 pub use slots::{SLOTS_BYTES, SlotValue, Slots, Staged};
+pub use snapshots::SnapshotLost;
 pub use source::{Source, SourceError};
 pub use writer::Wal;
 

@@ -12,6 +12,9 @@ pub struct OpId(pub u64);
 /// behind the other from there on, together a multiple of 4096 bytes.
 pub type Part = (u64, Vec<Bytes>);
 
+/// How an operation ended: the bytes of a [`DiskOp::Read`], none for all others.
+pub type DiskResult = Result<Bytes, DiskFault>;
+
 /// An operation on a file of the node's directory. Names are relative to it. An operation is
 /// reported done only when its effect, data and directory entry, outlives a power cut.
 #[derive(Clone, Debug)]
@@ -49,20 +52,57 @@ pub enum DiskOp {
         /// Its new length in bytes, a multiple of 4096.
         len: u64,
     },
+    /// Gives a synced file another name, in place of a file that may bear it, and syncs the directory.
+    Rename {
+        /// Which operation.
+        id: OpId,
+        /// The file, which exists.
+        file: String,
+        /// Its new name, in the same directory.
+        to: String,
+    },
+    /// Removes a file and syncs its directory. It may be gone already.
+    Remove {
+        /// Which operation.
+        id: OpId,
+        /// The file.
+        file: String,
+    },
+    /// Reads from the disk itself, past every cache. Fewer bytes come back where the file ends.
+    Read {
+        /// Which operation.
+        id: OpId,
+        /// The file.
+        file: String,
+        /// From which byte on, a multiple of 4096.
+        offset: u64,
+        /// How many bytes, a multiple of 4096.
+        len: usize,
+    },
 }
 
 impl DiskOp {
     /// Which operation it is.
     pub fn id(&self) -> OpId {
         match self {
-            DiskOp::Create { id, .. } | DiskOp::Write { id, .. } | DiskOp::Truncate { id, .. } => *id,
+            DiskOp::Create { id, .. }
+            | DiskOp::Write { id, .. }
+            | DiskOp::Truncate { id, .. }
+            | DiskOp::Rename { id, .. }
+            | DiskOp::Remove { id, .. }
+            | DiskOp::Read { id, .. } => *id,
         }
     }
 
     /// The file it works on.
     pub fn file(&self) -> &str {
         match self {
-            DiskOp::Create { file, .. } | DiskOp::Write { file, .. } | DiskOp::Truncate { file, .. } => file,
+            DiskOp::Create { file, .. }
+            | DiskOp::Write { file, .. }
+            | DiskOp::Truncate { file, .. }
+            | DiskOp::Rename { file, .. }
+            | DiskOp::Remove { file, .. }
+            | DiskOp::Read { file, .. } => file,
         }
     }
 
@@ -71,7 +111,9 @@ impl DiskOp {
         match self {
             DiskOp::Create { header, .. } => header.len() as u64,
             DiskOp::Write { parts, .. } => parts.iter().flat_map(|p| &p.1).map(|b| b.len() as u64).sum(),
-            DiskOp::Truncate { .. } => 0,
+            DiskOp::Truncate { .. } | DiskOp::Rename { .. } | DiskOp::Remove { .. } | DiskOp::Read { .. } => {
+                0
+            }
         }
     }
 }

@@ -2,19 +2,23 @@
 //! last, or that and what was being written when the process ended, or a refusal; never anything
 //! else. Nothing on the disk is changed here.
 
+use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::fmt;
-use palisade_types::{Block, HardState, LogIndex, ShardId, Term};
+use palisade_types::{Block, Edge, HardState, LogIndex, Mutant, Mutants, ShardId, SnapshotId, Term};
 
+use crate::archive::{Place, SnapshotHeader};
 use crate::error::{RecoverError, check_owner};
-use crate::hard::{HardRecord, hard_state_file, shard_dir};
+use crate::files::Files;
+use crate::hard::{HardRecord, hard_state_file};
 use crate::identity::Identity;
+use crate::note::Note;
 use crate::page::{Owner, PAGE, PageFault};
-use crate::scan::{Log, Segment, Stray, was_used};
-use crate::segment::{DATA_START, Opening, SegmentHeader, segment_file, segment_number};
+use crate::scan::{Begin, Log, Segment, Stray, was_used};
+use crate::segment::{DATA_START, Opening, SegmentHeader, segment_file};
 use crate::slots::Slots;
+use crate::snapshots::Removal;
 use crate::source::{Source, SourceError};
 use crate::verdict::{Evidence, Verdict, judge};
 
@@ -26,96 +30,28 @@ pub struct Tail {
     pub(crate) chain: u128,
     /// Number of the segment to be opened.
     pub(crate) segment: u64,
-    pub(crate) last: LogIndex,
-    pub(crate) last_term: Term,
-    /// Chain hash of the last block.
-    pub(crate) last_chain: u128,
+    /// The end of the log.
+    pub(crate) edge: Edge,
+    /// No cut goes below it.
+    pub(crate) committed: LogIndex,
+    /// The log is to be begun anew behind this, first of all.
+    pub(crate) restart: Option<Edge>,
     pub(crate) hard: Slots<HardRecord>,
     /// Files that are longer than what is used of them, and how long they shall be.
     pub(crate) trims: Vec<(String, u64)>,
-    pub(crate) used: u64,
+    pub(crate) begins: Vec<Begin>,
+    /// The log was begun anew behind the newest snapshot or before it.
+    pub(crate) restarted: bool,
+    pub(crate) kept: Vec<SnapshotHeader>,
+    /// Damaged snapshots, to be removed once there is a newer one.
+    pub(crate) stale: Vec<String>,
+    pub(crate) removals: VecDeque<Removal>,
 }
 
 impl Tail {
     /// The index of the last command in the log; 0 in an empty one.
     pub fn last(&self) -> LogIndex {
-        self.last
-    }
-}
-
-/// Something an operator may want to know: one line in the log each.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Note {
-    /// The last batch was being written when the process ended. It was never acknowledged.
-    TornTail {
-        /// The file.
-        file: String,
-        /// Where the batch would have started.
-        offset: u64,
-        /// How many bytes are dropped.
-        bytes: u64,
-        /// The number of the batch.
-        batch: u64,
-    },
-    /// The same, but its mark is whole: a crash that wrote the mark first, or damage in the last
-    /// milliseconds before a crash.
-    SuspectTail {
-        /// The file.
-        file: String,
-        /// Where the batch starts.
-        offset: u64,
-        /// How many bytes are dropped.
-        bytes: u64,
-        /// The number of the batch.
-        batch: u64,
-    },
-    /// A segment's creation was not finished. It was never used and is made anew.
-    Unfinished {
-        /// The file.
-        file: String,
-    },
-    /// A file that is not ours. It is left alone.
-    Unknown {
-        /// The file.
-        file: String,
-    },
-    /// A copy of the hard state is unreadable or was not finished; it is written anew.
-    HardStateCopy {
-        /// The file.
-        file: String,
-    },
-    /// The log holds blocks of a term above the stored one, which the order of writes rules out
-    /// unless the disk lies. The term is raised and the vote forgotten.
-    TermRaised {
-        /// The term stored.
-        from: Term,
-        /// The term of the last block.
-        to: Term,
-    },
-}
-
-impl fmt::Display for Note {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Note::TornTail { file, offset, bytes, batch } => {
-                write!(f, "{file}: dropped {bytes} bytes at {offset}: batch {batch} was never finished")
-            }
-            Note::SuspectTail { file, offset, bytes, batch } => write!(
-                f,
-                "{file}: dropped {bytes} bytes at {offset}: batch {batch} is unreadable though its mark is not; \
-                 a crash does this, and so does damage just before one"
-            ),
-            Note::Unfinished { file } => {
-                write!(f, "{file}: its creation was never finished; it is made anew")
-            }
-            Note::Unknown { file } => write!(f, "{file}: not one of ours; left alone"),
-            Note::HardStateCopy { file } => {
-                write!(f, "{file}: a copy is unreadable or unfinished; written anew")
-            }
-            Note::TermRaised { from, to } => {
-                write!(f, "the log holds term {to} but the stored term is {from}: raised, vote forgotten")
-            }
-        }
+        self.edge.index
     }
 }
 
@@ -124,8 +60,12 @@ impl fmt::Display for Note {
 pub struct Recovered {
     /// Term and vote, and a commit index that was known.
     pub hard_state: HardState,
-    /// The log, without gaps from index 1.
+    /// What the log begins behind: all zero at the beginning of all, and never behind the snapshot.
+    pub base: Edge,
+    /// The log, without gaps from behind `base` on. Those up to the end of the snapshot are in its state.
     pub blocks: Vec<Block>,
+    /// The snapshot to start from, whole and checked. Its end is `base` or the end of one of the blocks.
+    pub snapshot: Option<SnapshotId>,
     /// Where the writer goes on.
     pub tail: Tail,
     /// What was noticed.
@@ -141,47 +81,138 @@ pub fn recover_shard(
     identity: &Identity,
     shard: ShardId,
 ) -> Result<Recovered, RecoverError> {
+    recover_with(source, identity, shard, Mutants::NONE)
+}
+
+/// The same, with bugs switched on.
+///
+/// # Errors
+/// As [`recover_shard`].
+pub fn recover_with(
+    source: &dyn Source,
+    identity: &Identity,
+    shard: ShardId,
+    mutants: Mutants,
+) -> Result<Recovered, RecoverError> {
     let owner = identity.owner(shard);
     let mut notes = Vec::new();
     let hard = read_hard(source, owner, &mut notes)?;
-    let (mut segments, unfinished) = list_segments(source, owner, &mut notes)?;
-    if segments.is_empty() && hard.generation() > 1 {
-        // The first segment is durable before the first hard state is written.
-        return Err(RecoverError::Missing { file: segment_file(shard, 1) });
-    }
-    set_limits(&mut segments)?;
-    let mut log = Log::new(owner);
-    for at in 0..segments.len() {
-        check_opening(&segments, at, &log)?;
-        let bytes = source.read(&segments[at].file)?;
-        log.read_segment(&mut segments[at], &bytes)?;
-    }
-    check_tail(&segments, &log, hard.value(), &mut notes)?;
+    let mut files = Files::list(source, owner, mutants, &mut notes)?;
+    let read = read_log(source, owner, &mut files, &hard, mutants, &mut notes)?;
+    let ReadLog { mut log, mut segments, unfinished } = read;
+    let restart = join(&files, &mut log, mutants, &mut notes)?;
+    let snapshot = files.best.map(|h| h.id);
     let mut hard_state = hard.value().state;
-    hard_state.commit = hard_state.commit.max(log.hint);
-    if log.last_term() > hard_state.term {
-        notes.push(Note::TermRaised { from: hard_state.term, to: log.last_term() });
-        hard_state = HardState { term: log.last_term(), vote: None, ..hard_state };
+    hard_state.commit = hard_state.commit.max(log.hint).max(snapshot.map_or(LogIndex(0), |s| s.last));
+    let term = log.last_term().max(snapshot.map_or(Term(0), |s| s.term));
+    if term > hard_state.term {
+        notes.push(Note::TermRaised { from: hard_state.term, to: term });
+        hard_state = HardState { term, vote: None, ..hard_state };
     }
-    if unfinished.is_none() && segments.len() > 1 {
+    let named = files.places.iter().map(|p| p.segment).max().unwrap_or(0);
+    if unfinished.is_none()
+        && segments.len() > 1
+        && segments.pop_if(|s| s.pristine && s.header.number > named).is_some()
+    {
         // An empty segment is made anew, since a crash in the middle of that leaves what is
         // understood: an unreadable header in the last place. Not the first segment, whose being there
-        // vouches for the hard state, and none behind which another creation had begun.
-        segments.pop_if(|s| s.pristine);
+        // vouches for the hard state, none that a snapshot names, and none behind which another
+        // creation had begun.
+        log.begins.pop();
     }
-    debug_assert!(unfinished.is_none_or(|u| u == segments.len() as u64 + 1));
+    let next = segments.last().map_or(files.place.segment, |s| s.header.number + 1);
+    debug_assert!(unfinished.is_none_or(|u| u == next));
+    let (kept, removals) = files.settle(source, &log, &mut notes)?;
     let tail = Tail {
         next_seq: log.seq + 1,
         chain: log.chain,
-        segment: segments.len() as u64 + 1,
-        last: log.last(),
-        last_term: log.last_term(),
-        last_chain: log.last_chain(),
+        segment: next,
+        edge: log.edge(),
+        committed: hard_state.commit,
+        restart,
         trims: segments.iter().filter(|s| s.file_len > s.used).map(|s| (s.file.clone(), s.used)).collect(),
-        used: segments.iter().map(|s| s.used).sum(),
+        begins: log.begins,
+        restarted: log.restarted || restart.is_some(),
+        kept,
+        stale: files.stale,
+        removals,
         hard,
     };
-    Ok(Recovered { hard_state, blocks: log.blocks, tail, notes })
+    Ok(Recovered { hard_state, base: log.base, blocks: log.blocks, snapshot, tail, notes })
+}
+
+/// The segments in use, as far as they could be read.
+struct ReadLog {
+    log: Log,
+    segments: Vec<Segment>,
+    /// The number of one whose creation was never finished.
+    unfinished: Option<u64>,
+}
+
+fn read_log(
+    source: &dyn Source,
+    owner: Owner,
+    files: &mut Files,
+    hard: &Slots<HardRecord>,
+    mutants: Mutants,
+    notes: &mut Vec<Note>,
+) -> Result<ReadLog, RecoverError> {
+    files.choose_place(source, mutants)?;
+    let (mut segments, unfinished) = list_segments(source, owner, files, notes)?;
+    if segments.is_empty() && (hard.generation() > 1 || !files.places.is_empty()) {
+        // The first segment is durable before the first hard state is written.
+        return Err(RecoverError::Missing { file: segment_file(owner.shard, files.place.segment) });
+    }
+    set_limits(&mut segments)?;
+    let mut log = Log::new(owner, &files.place);
+    for at in 0..segments.len() {
+        check_opening(&segments, at, &log, &files.place)?;
+        let bytes = source.read(&segments[at].file)?;
+        log.read_segment(&mut segments[at], &bytes)?;
+    }
+    check_tail(&segments, &log, hard.value(), files.durable_upto, notes)?;
+    Ok(ReadLog { log, segments, unfinished })
+}
+
+/// Decides how snapshot and log go together. Returns the edge the log is to begin anew behind, if it
+/// must; then `log` is that already.
+fn join(
+    files: &Files,
+    log: &mut Log,
+    mutants: Mutants,
+    notes: &mut Vec<Note>,
+) -> Result<Option<Edge>, RecoverError> {
+    let hole = |from: LogIndex| RecoverError::Hole {
+        file: segment_file(log.owner.shard, files.place.segment),
+        from: from.next(),
+        to: log.base.index,
+    };
+    // A snapshot that is damaged stands for all up to its end: the log must show as much without it.
+    let unreached = files.damaged.iter().find(|d| d.last > log.last());
+    let Some(best) = &files.best else {
+        if let Some(damaged) =
+            files.damaged.first().filter(|_| log.base.index > LogIndex(0) || unreached.is_some())
+        {
+            return Err(damaged.fault.clone());
+        }
+        return if log.base.index > LogIndex(0) { Err(hole(LogIndex(0))) } else { Ok(None) };
+    };
+    let edge = best.id.edge();
+    if let Some(damaged) = unreached.or_else(|| files.damaged.first().filter(|_| !log.has(&edge))) {
+        return Err(damaged.fault.clone());
+    }
+    notes.extend(files.damaged.iter().map(|d| Note::SnapshotDamaged { fault: d.fault.clone() }));
+    if log.has(&edge) || (edge.index < log.base.index && mutants.has(Mutant::C13)) {
+        return Ok(None);
+    }
+    if edge.index < log.base.index {
+        return Err(hole(edge.index));
+    }
+    notes.push(Note::Restarted { snapshot: edge.index, log: log.last() });
+    let tail = log.blocks.partition_point(|b| b.last() <= edge.index);
+    let kept = log.blocks.split_off(if mutants.has(Mutant::C12) { tail } else { log.blocks.len() });
+    (log.base, log.blocks) = (edge, kept);
+    Ok(Some(edge))
 }
 
 fn read_hard(
@@ -201,34 +232,24 @@ fn read_hard(
     Ok(hard)
 }
 
-/// The segments with a readable header, in order, and the number of one whose creation was never
-/// finished.
+/// The segments from the log's beginning on that have a readable header, and the number of one whose
+/// creation was never finished.
 fn list_segments(
     source: &dyn Source,
     owner: Owner,
+    files: &Files,
     notes: &mut Vec<Note>,
 ) -> Result<(Vec<Segment>, Option<u64>), RecoverError> {
-    let dir = shard_dir(owner.shard);
-    let mut numbers = Vec::new();
-    let mut names = source.list(&dir)?;
-    names.sort_unstable();
-    for name in names {
-        match segment_number(&name) {
-            Some(number) => numbers.push(number),
-            None if name == "HARDSTATE" => {}
-            None => notes.push(Note::Unknown { file: format!("{dir}/{name}") }),
-        }
-    }
+    let named = files.places.iter().map(|p| p.segment).max().unwrap_or(0);
     let mut segments = Vec::new();
-    for (place, number) in numbers.iter().copied().enumerate() {
-        let expected = place as u64 + 1;
-        if number != expected {
-            return Err(RecoverError::Missing { file: segment_file(owner.shard, expected) });
-        }
+    for number in files.in_use() {
         let file = segment_file(owner.shard, number);
         match read_header(source, owner, number, &file)? {
             Some(header) => segments.push(Segment::new(file, header)),
-            None if place + 1 == numbers.len() && !was_used(&source.read(&file)?, owner, number) => {
+            None if files.segments.last() == Some(&number)
+                && number > named
+                && !was_used(&source.read(&file)?, owner, number) =>
+            {
                 notes.push(Note::Unfinished { file });
                 return Ok((segments, Some(number)));
             }
@@ -242,7 +263,7 @@ fn list_segments(
 }
 
 /// The header of a segment; `None` if it is unreadable.
-fn read_header(
+pub(crate) fn read_header(
     source: &dyn Source,
     owner: Owner,
     number: u64,
@@ -299,11 +320,11 @@ fn set_limits(segments: &mut [Segment]) -> Result<(), RecoverError> {
 }
 
 /// A segment opened at a start says with which batch it goes on: the log must have come that far.
-fn check_opening(segments: &[Segment], at: usize, log: &Log) -> Result<(), RecoverError> {
+fn check_opening(segments: &[Segment], at: usize, log: &Log, place: &Place) -> Result<(), RecoverError> {
     let segment = &segments[at];
     let expected = Opening { first_seq: log.seq + 1, prev_chain: log.chain };
     let Some(opening) = segment.header.opening else {
-        if at == 0 {
+        if at == 0 && place.segment == Place::START.segment {
             return Err(segment.damaged(0, "the first segment was not made by a start".to_string()));
         }
         return Ok(());
@@ -334,13 +355,15 @@ fn check_tail(
     segments: &[Segment],
     log: &Log,
     hard: &HardRecord,
+    durable_upto: u64,
     notes: &mut Vec<Note>,
 ) -> Result<(), RecoverError> {
     // Segments before the last opening are settled by it.
     let settled = segments.iter().rposition(|s| s.header.opening.is_some()).unwrap_or(0);
     let live = &segments[settled.min(segments.len())..];
     let seq = log.seq + 1;
-    let mut stray = Stray { seq: 0, durable_upto: hard.batch, hint: hard.state.commit.max(log.hint) };
+    let durable_upto = hard.batch.max(durable_upto);
+    let mut stray = Stray { seq: 0, durable_upto, hint: hard.state.commit.max(log.hint) };
     let mut marked = false;
     for segment in live {
         stray.seq = stray.seq.max(segment.stray.seq);

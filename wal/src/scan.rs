@@ -4,8 +4,9 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use palisade_types::{Block, BlockError, LogIndex, Term};
+use palisade_types::{Block, BlockError, Edge, LogIndex, Reader, Term};
 
+use crate::archive::{Place, decode_edge};
 use crate::batch::{self, BatchHeader};
 use crate::error::RecoverError;
 use crate::page::{Owner, PAGE, content_len};
@@ -17,9 +18,33 @@ pub(crate) struct Log {
     /// The last batch taken and its chain hash.
     pub(crate) seq: u64,
     pub(crate) chain: u128,
+    /// What the blocks begin behind.
+    pub(crate) base: Edge,
     pub(crate) blocks: Vec<Block>,
     /// The highest commit index on record in the batches taken.
     pub(crate) hint: LogIndex,
+    /// Where each segment read so far begins.
+    pub(crate) begins: Vec<Begin>,
+    /// A batch has dropped the log and begun it anew.
+    pub(crate) restarted: bool,
+}
+
+/// Where a segment begins: behind which batch, and behind which edge, unless that was cut off later.
+#[derive(Clone, Debug)]
+pub(crate) struct Begin {
+    pub(crate) segment: u64,
+    pub(crate) seq: u64,
+    pub(crate) chain: u128,
+    pub(crate) edge: Option<Edge>,
+    /// Bytes in use.
+    pub(crate) used: u64,
+}
+
+impl Begin {
+    /// The log is cut behind `keep`: an edge after it is none any more.
+    pub(crate) fn cut(&mut self, keep: LogIndex) {
+        self.edge.take_if(|e| e.index > keep);
+    }
 }
 
 /// A segment's header, and what reading it showed.
@@ -48,20 +73,38 @@ pub(crate) struct Stray {
 }
 
 impl Log {
-    pub(crate) fn new(owner: Owner) -> Log {
-        Log { owner, seq: 0, chain: 0, blocks: Vec::new(), hint: LogIndex(0) }
+    /// A log that begins at this place.
+    pub(crate) fn new(owner: Owner, place: &Place) -> Log {
+        Log {
+            owner,
+            seq: place.seq,
+            chain: place.chain,
+            base: place.edge,
+            blocks: Vec::new(),
+            hint: LogIndex(0),
+            begins: Vec::new(),
+            restarted: false,
+        }
+    }
+
+    /// Where the log ends.
+    pub(crate) fn edge(&self) -> Edge {
+        self.blocks.last().map_or(self.base, edge_of)
     }
 
     pub(crate) fn last(&self) -> LogIndex {
-        self.blocks.last().map_or(LogIndex(0), Block::last)
+        self.edge().index
     }
 
     pub(crate) fn last_term(&self) -> Term {
-        self.blocks.last().map_or(Term(0), Block::term)
+        self.edge().term
     }
 
-    pub(crate) fn last_chain(&self) -> u128 {
-        self.blocks.last().map_or(0, Block::chain)
+    /// Whether the log has this edge, of the same term and history.
+    pub(crate) fn has(&self, edge: &Edge) -> bool {
+        let same = |own: Edge| (own.index, own.term, own.chain) == (edge.index, edge.term, edge.chain);
+        let at = self.blocks.partition_point(|b| b.last() < edge.index);
+        same(self.base) || self.blocks.get(at).is_some_and(|b| same(edge_of(b)))
     }
 
     /// Reads a segment's bytes into the log.
@@ -69,6 +112,13 @@ impl Log {
         let (owner, header) = (self.owner, segment.header);
         let ours = |h: &BatchHeader| h.owner == owner && h.salt == header.salt && h.segment == header.number;
         let mut offset = DATA_START;
+        self.begins.push(Begin {
+            segment: header.number,
+            seq: self.seq,
+            chain: self.chain,
+            edge: Some(self.edge()),
+            used: DATA_START,
+        });
         while self.seq + 1 < segment.limit {
             let Some((batch, chain)) = batch::read(bytes, offset).filter(|(h, _)| ours(h)) else { break };
             if batch.seq != self.seq + 1 || batch.prev_chain != self.chain {
@@ -79,8 +129,14 @@ impl Log {
             (self.seq, self.chain) = (batch.seq, chain);
             offset += batch.span();
         }
+        if let Some(format) = batch::newer(bytes, offset).filter(|_| self.seq + 1 < segment.limit) {
+            return Err(RecoverError::Newer { file: segment.file.clone(), format });
+        }
         segment.file_len = bytes.len() as u64;
         segment.used = offset;
+        if let Some(begin) = self.begins.last_mut() {
+            begin.used = offset;
+        }
         for at in (offset..segment.file_len).step_by(PAGE) {
             let Some((batch, _)) = batch::read(bytes, at).filter(|(h, _)| ours(h)) else { continue };
             if batch.seq < segment.limit {
@@ -108,6 +164,13 @@ impl Log {
             if self.last() != keep {
                 return Err(damaged(format!("batch {} cuts the log inside a block, at {keep}", batch.seq)));
             }
+            self.begins.iter_mut().for_each(|b| b.cut(keep));
+        }
+        if batch.restart {
+            let edge = restart_edge(batch, body)
+                .ok_or_else(|| damaged(format!("batch {} begins the log behind no edge", batch.seq)))?;
+            (self.base, self.restarted) = (edge, true);
+            self.blocks.clear();
         }
         self.hint = self.hint.max(batch.commit_hint);
         if self.hint > self.last() {
@@ -117,7 +180,7 @@ impl Log {
                 self.hint
             )));
         }
-        let mut rest = Bytes::copy_from_slice(body);
+        let mut rest = if batch.restart { Bytes::new() } else { Bytes::copy_from_slice(body) };
         let mut count = 0;
         while !rest.is_empty() {
             let block = take_block(&mut rest).map_err(|fault| match fault {
@@ -127,7 +190,7 @@ impl Log {
             let follows = block.shard() == self.owner.shard
                 && block.first() == self.last().next()
                 && block.term() >= self.last_term()
-                && block.prev_chain() == self.last_chain();
+                && block.prev_chain() == self.edge().chain;
             let first = count > 0 || block.first() == batch.first;
             if !follows || !first {
                 return Err(damaged(format!(
@@ -144,6 +207,19 @@ impl Log {
         }
         Ok(())
     }
+}
+
+/// Where a block ends.
+pub(crate) fn edge_of(block: &Block) -> Edge {
+    Edge { index: block.last(), term: block.term(), chain: block.chain(), clock_ms: block.clock_ms() }
+}
+
+/// What a batch that restarts the log begins it behind.
+fn restart_edge(batch: &BatchHeader, body: &[u8]) -> Option<Edge> {
+    let mut r = Reader::new(body);
+    let edge = decode_edge(&mut r).ok()?;
+    r.finish().ok()?;
+    ((edge.index, edge.term) == (batch.last, batch.last_term)).then_some(edge)
 }
 
 fn take_block(rest: &mut Bytes) -> Result<Block, BlockError> {

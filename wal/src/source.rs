@@ -49,4 +49,15 @@ pub trait Source {
         bytes.truncate(len);
         Ok(bytes)
     }
+
+    /// Up to `len` bytes from byte `offset` on; fewer where the file ends. Worth overriding where files
+    /// are large.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    fn read_part(&self, file: &str, offset: u64, len: usize) -> Result<Vec<u8>, SourceError> {
+        let bytes = self.read(file)?;
+        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+        Ok(bytes[from..bytes.len().min(from.saturating_add(len))].to_vec())
+    }
 }

@@ -2,8 +2,9 @@
 //!
 //! One *flight* is under way at a time: hard state first where there is a new one (its two copies
 //! one after the other), then one batch with its mark, then one sync. What arrives meanwhile is the
-//! next flight. Beside it one background operation may run: the next spare segment, or the cut of an
-//! old one to its used length.
+//! next flight. Beside it one background operation may run: the next spare segment, or else the removal
+//! of a file or the cut of an old segment to its used length; and, apart from these, one step of a
+//! snapshot and one read of a chunk (`snapshots.rs`).
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -12,17 +13,20 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use core::time::Duration;
 use palisade_types::hash::hash128;
-use palisade_types::{Block, HardState, LogIndex, Mutant, Rng, Term, Time};
+use palisade_types::{Block, Edge, HardState, LogIndex, Mutant, Rng, SnapshotId, Term, Time};
 
+use crate::archive::Place;
 use crate::batch::{self, BATCH_HEADER, BatchHeader};
 use crate::config::WalConfig;
-use crate::flight::{Flight, Step, Written, batch_parts};
+use crate::flight::{Flight, Step, Written, batch_parts, restart_body};
 use crate::hard::{HardRecord, hard_state_file};
-use crate::op::{DiskFault, DiskOp, OpId};
+use crate::op::{DiskFault, DiskOp, DiskResult, OpId};
 use crate::page::{Owner, padded};
 use crate::recover::Tail;
+use crate::scan::{Begin, edge_of};
 use crate::segment::{DATA_START, Opening, SegmentHeader, segment_file};
 use crate::slots::Slots;
+use crate::snapshots::{LogEnd, Removal, SnapshotLost, Snapshots};
 
 /// How long after the last batch an idle log writes the seal that proves it durable.
 const SEAL_AFTER: Duration = Duration::from_millis(10);
@@ -44,7 +48,9 @@ pub struct Wal {
     active: SegmentHeader,
     offset: u64,
     spare: Option<SegmentHeader>,
-    used_before: u64,
+    /// Where each segment there is begins, the active one last.
+    begins: VecDeque<Begin>,
+    snapshots: Snapshots,
     /// Old segments to be cut: file and length.
     trims: VecDeque<(String, u64)>,
 
@@ -52,6 +58,8 @@ pub struct Wal {
     seq: u64,
     chain: u128,
     last: LogIndex,
+    /// The same with term and chain, unless it is a cut that nothing has followed yet.
+    edge: Option<Edge>,
     hard: Slots<HardRecord>,
     durable: u64,
 
@@ -59,6 +67,8 @@ pub struct Wal {
     accepted: Accepted,
     queue: VecDeque<Queued>,
     commit_hint: LogIndex,
+    /// Known to be committed: no cut goes below it.
+    committed: LogIndex,
 
     flight: Option<Flight>,
     background: Option<(OpId, Job)>,
@@ -83,11 +93,13 @@ struct Queued {
     persist: u64,
     hard_state: Option<HardState>,
     truncate_after: Option<LogIndex>,
+    restart: Option<Edge>,
     blocks: VecDeque<Block>,
 }
 
 enum Job {
     Spare(SegmentHeader),
+    Remove(Removal),
     Trim,
 }
 
@@ -115,6 +127,22 @@ impl Wal {
             flight.staged = Some(tail.hard.stage(record));
             flight.steps.extend([Step::HardFirst, Step::HardSecond]);
         }
+        if let Some(edge) = tail.restart {
+            flight.restart = Some(edge);
+            flight.steps.push_back(Step::Batch);
+        }
+        let mut begins = VecDeque::from(tail.begins);
+        begins.push_back(Begin {
+            segment: active.number,
+            seq: tail.next_seq - 1,
+            chain: tail.chain,
+            edge: Some(tail.edge),
+            used: DATA_START,
+        });
+        let mut snapshots = Snapshots::new(owner, config.mutants, tail.kept, tail.stale, tail.removals);
+        if tail.restarted {
+            snapshots.log_restarted();
+        }
         Wal {
             owner,
             salts,
@@ -122,21 +150,24 @@ impl Wal {
             active,
             offset: DATA_START,
             spare: None,
-            used_before: tail.used,
+            begins,
+            snapshots,
             trims: tail.trims.into(),
             seq: tail.next_seq - 1,
             chain: tail.chain,
-            last: tail.last,
+            last: tail.edge.index,
+            edge: Some(tail.edge),
             hard: tail.hard,
             durable: 0,
             accepted: Accepted {
                 persist: 0,
-                last: tail.last,
-                chain: Some(tail.last_chain),
-                term: tail.last_term,
+                last: tail.edge.index,
+                chain: Some(tail.edge.chain),
+                term: tail.edge.term,
             },
             queue: VecDeque::new(),
             commit_hint: LogIndex(0),
+            committed: tail.committed,
             flight: Some(flight),
             background: None,
             starved: false,
@@ -175,7 +206,9 @@ impl Wal {
             (end.last, end.chain, end.term) = (block.last(), Some(block.chain()), block.term());
         }
         self.commit_hint = self.commit_hint.max(commit_hint);
-        self.queue.push_back(Queued { persist, hard_state, truncate_after, blocks: blocks.into() });
+        self.committed = self.committed.max(commit_hint);
+        let blocks = blocks.into();
+        self.queue.push_back(Queued { persist, hard_state, truncate_after, restart: None, blocks });
         self.skip_empty();
     }
 
@@ -185,40 +218,45 @@ impl Wal {
         if let Some(op) = self.flight_op(now) {
             return Some(op);
         }
-        self.background_op(now)
+        self.background_op(now).or_else(|| self.snapshot_op())
     }
 
     /// An operation is over.
     ///
     /// # Errors
     /// The fault, when the log cannot go on: what is on the disk is unknown, and the process must
-    /// end. A segment that found no space is tried again instead.
+    /// end. A segment that found no space is tried again instead, a snapshot that did is given up, and
+    /// a read that failed is told to whoever wanted it.
     ///
     /// # Panics
     /// When no such operation is under way.
-    pub fn on_done(&mut self, now: Time, id: OpId, result: Result<(), DiskFault>) -> Result<(), DiskFault> {
+    pub fn on_done(&mut self, now: Time, id: OpId, result: DiskResult) -> Result<(), DiskFault> {
         if let Some(flight) = &mut self.flight
             && flight.issued == Some(id)
         {
             flight.issued = None;
             let step = flight.steps[0];
             match result {
-                Ok(()) => self.step_done(now, step),
+                Ok(_) => self.step_done(now, step),
                 Err(DiskFault::NoSpace { .. }) if step == Step::Open => self.lacks_space(now),
                 Err(fault) => return Err(fault),
             }
+            return Ok(());
+        }
+        if self.snapshots.on_done(id, &result)? {
             return Ok(());
         }
         let Some((_, job)) = self.background.take_if(|(background, _)| *background == id) else {
             panic!("operation {id:?} is not under way");
         };
         match (job, result) {
-            (Job::Spare(header), Ok(())) => {
+            (Job::Spare(header), Ok(_)) => {
                 self.spare = Some(header);
                 self.no_space = false;
             }
             (Job::Spare(_), Err(DiskFault::NoSpace { .. })) => self.lacks_space(now),
-            (Job::Trim, Ok(())) => {}
+            (Job::Remove(removal), Ok(_)) => self.removed(&removal),
+            (Job::Trim, Ok(_)) => {}
             (_, Err(fault)) => return Err(fault),
         }
         Ok(())
@@ -249,7 +287,9 @@ impl Wal {
 
     /// Bytes of the log: what its batches take up, not what is allocated ahead.
     pub fn log_bytes(&self) -> u64 {
-        self.used_before + self.offset
+        let before: u64 = self.begins.iter().map(|b| b.used).sum();
+        let active = self.begins.back().map_or(0, |b| b.used);
+        before - active + self.offset
     }
 
     fn lacks_space(&mut self, now: Time) {
@@ -281,7 +321,7 @@ impl Wal {
         let in_force = self.hard.value().state;
         let writes = |q: &Queued| {
             let hard_state = q.hard_state.is_some_and(|h| (h.term, h.vote) != (in_force.term, in_force.vote));
-            hard_state || q.truncate_after.is_some() || !q.blocks.is_empty()
+            hard_state || q.truncate_after.is_some() || q.restart.is_some() || !q.blocks.is_empty()
         };
         while self.flight.is_none()
             && let Some(queued) = self.queue.pop_front_if(|q| !writes(q))
@@ -298,9 +338,15 @@ impl Wal {
         let mut flight = Flight::default();
         let mut hard_state = None;
         while let Some(queued) = self.queue.front_mut() {
-            if queued.truncate_after.is_some()
+            if (queued.truncate_after.is_some() || queued.restart.is_some())
                 && (flight.truncate_after.is_some() || !flight.blocks.is_empty())
             {
+                break;
+            }
+            if queued.restart.is_some() {
+                flight.restart = queued.restart.take();
+                flight.persist = Some(queued.persist);
+                self.queue.pop_front();
                 break;
             }
             hard_state = queued.hard_state.take().or(hard_state);
@@ -321,7 +367,7 @@ impl Wal {
         }
         let in_force = self.hard.value().state;
         let hard_state = hard_state.filter(|h| (h.term, h.vote) != (in_force.term, in_force.vote));
-        let batch = flight.truncate_after.is_some() || !flight.blocks.is_empty();
+        let batch = flight.truncate_after.is_some() || flight.restart.is_some() || !flight.blocks.is_empty();
         if let Some(state) = hard_state {
             let commit = state.commit.max(self.commit_hint).min(self.last);
             let record = HardRecord { state: HardState { commit, ..state }, batch: self.seq };
@@ -376,7 +422,13 @@ impl Wal {
 
     /// The batch of the flight, unless it needs a segment that is not there yet.
     fn batch_op(&mut self) -> Option<DiskOp> {
-        let body_len = self.flight.as_ref()?.body_len;
+        let flight = self.flight.as_ref()?;
+        let restart = flight.restart;
+        let body: Vec<Bytes> = match &restart {
+            Some(edge) => vec![restart_body(edge)],
+            None => flight.blocks.iter().map(|b| b.bytes().clone()).collect(),
+        };
+        let body_len: usize = body.iter().map(Bytes::len).sum();
         let span = padded((BATCH_HEADER + body_len) as u64);
         if !self.make_room(span) {
             return None;
@@ -384,11 +436,11 @@ impl Wal {
         let id = self.op_id();
         let flight = self.flight.as_mut()?;
         let mut crc = crc32fast::Hasher::new();
-        for block in &flight.blocks {
-            crc.update(block.bytes());
-        }
-        let kept = flight.truncate_after.map_or(self.last, |t| t.min(self.last));
-        let (last, last_term) = flight.blocks.last().map_or((kept, Term(0)), |b| (b.last(), b.term()));
+        body.iter().for_each(|b| crc.update(b));
+        let cut = flight.truncate_after.map(|t| t.min(self.last));
+        let kept = restart.map_or(cut.unwrap_or(self.last), |r| r.index);
+        let term = restart.map_or(Term(0), |r| r.term);
+        let end = flight.blocks.last().map(edge_of);
         let header = BatchHeader {
             owner: self.owner,
             salt: self.active.salt,
@@ -396,9 +448,10 @@ impl Wal {
             offset: self.offset,
             seq: self.seq + 1,
             first: flight.blocks.first().map_or(LogIndex(0), Block::first),
-            last,
-            last_term,
+            last: end.map_or(kept, |e| e.index),
+            last_term: end.map_or(term, |e| e.term),
             truncate_after: flight.truncate_after,
+            restart: restart.is_some(),
             durable_upto: self.seq,
             commit_hint: self.commit_hint.min(kept),
             prev_chain: self.chain,
@@ -407,13 +460,21 @@ impl Wal {
             body_crc: crc.finalize(),
         };
         let (head, chain) = batch::encode(&header);
-        let next_offset = self.offset + span;
-        flight.written = Some(Written { seq: header.seq, chain, last, next_offset });
+        let unchanged = self.edge.filter(|e| e.index == kept);
+        flight.written = Some(Written {
+            seq: header.seq,
+            chain,
+            cut,
+            restart: restart.is_some(),
+            last: header.last,
+            edge: end.or(restart).or(unchanged),
+            next_offset: self.offset + span,
+        });
         self.seal_at = None;
         Some(DiskOp::Write {
             id,
             file: segment_file(self.config.shard, self.active.number),
-            parts: batch_parts(&header, head, &flight.blocks, span),
+            parts: batch_parts(&header, head, &body, span),
         })
     }
 
@@ -427,7 +488,16 @@ impl Wal {
             self.starved = true;
             return false;
         };
-        self.used_before += self.offset;
+        if let Some(full) = self.begins.back_mut() {
+            full.used = self.offset;
+        }
+        self.begins.push_back(Begin {
+            segment: spare.number,
+            seq: self.seq,
+            chain: self.chain,
+            edge: self.edge,
+            used: DATA_START,
+        });
         self.active = spare;
         self.offset = DATA_START;
         self.starved = false;
@@ -448,6 +518,13 @@ impl Wal {
                 let written = flight.written.take().expect("a batch was issued");
                 assert!(written.seq == self.seq + 1, "batches are written one after the other");
                 (self.seq, self.chain, self.last) = (written.seq, written.chain, written.last);
+                self.edge = written.edge;
+                if let Some(keep) = written.cut {
+                    self.begins.iter_mut().for_each(|b| b.cut(keep));
+                }
+                if let Some(edge) = self.edge.filter(|_| written.restart) {
+                    self.snapshots.replaced_by(edge);
+                }
                 self.offset = written.next_offset;
                 self.seal_at = (!flight.seal).then(|| now + SEAL_AFTER);
             }
@@ -479,11 +556,162 @@ impl Wal {
             self.background = Some((op.id(), Job::Spare(header)));
             return Some(op);
         }
+        if let Some(removal) = self.snapshots.next_removal() {
+            let id = self.op_id();
+            let (Removal::Snapshot(file) | Removal::Segment(_, file)) = removal.clone();
+            self.trims.retain(|(trim, _)| *trim != file);
+            self.background = Some((id, Job::Remove(removal)));
+            return Some(DiskOp::Remove { id, file });
+        }
         let (file, len) = self.trims.pop_front()?;
         let id = self.op_id();
         self.background = Some((id, Job::Trim));
         Some(DiskOp::Truncate { id, file, len })
     }
+}
+
+impl Wal {
+    /// Begins to write a snapshot, one's own or a leader's, of the state after `last`, the end of a
+    /// block of this term, chain hash and clock. Its chunks follow by [`Wal::snapshot_push`].
+    ///
+    /// # Panics
+    /// While another is being written, and on one that is not newer than [`Wal::snapshot`].
+    pub fn snapshot_begin(&mut self, last: LogIndex, term: Term, chain: u128, clock_ms: u64) {
+        let salt = draw_salt(&mut self.salts, last.0, self.seq);
+        self.snapshots.begin(Edge { index: last, term, chain, clock_ms }, salt);
+    }
+
+    /// Whether there is room for another chunk. Never more than a few wait for the disk.
+    pub fn snapshot_wants_chunk(&self) -> bool {
+        self.snapshots.wants_chunk()
+    }
+
+    /// Takes the next chunk. Those of a snapshot that was given up are dropped: see
+    /// [`Wal::take_snapshot_end`].
+    ///
+    /// # Panics
+    /// On an empty chunk or one above [`palisade_types::SNAPSHOT_CHUNK_MAX`], or after
+    /// [`Wal::snapshot_finish`].
+    pub fn snapshot_push(&mut self, chunk: Bytes) {
+        self.snapshots.push(chunk);
+    }
+
+    /// All chunks are in. Returns the name that they add up to, or `None` if the snapshot was given up
+    /// meanwhile. A leader's that has another name is to be aborted: it is not what was sent.
+    ///
+    /// The snapshot is durable under its name only after all that was accepted until now is.
+    ///
+    /// # Panics
+    /// On a snapshot without a chunk.
+    pub fn snapshot_finish(&mut self) -> Option<SnapshotId> {
+        self.snapshots.finish(self.accepted.persist)
+    }
+
+    /// Gives up the snapshot being written; what is on the disk of it is removed. Without effect once
+    /// it is being given its name: it is then a snapshot like any other.
+    pub fn snapshot_abort(&mut self) {
+        self.snapshots.abort();
+    }
+
+    /// A snapshot is being written: until it is durable and checked, or given up.
+    pub fn is_writing_snapshot(&self) -> bool {
+        self.snapshots.is_writing()
+    }
+
+    /// How the last snapshot ended, once: durable and read again, or lost. Nothing after an abort.
+    pub fn take_snapshot_end(&mut self) -> Option<Result<SnapshotId, SnapshotLost>> {
+        self.snapshots.take_end()
+    }
+
+    /// The newest durable snapshot: synced, its name as well, and read again.
+    pub fn snapshot(&self) -> Option<SnapshotId> {
+        self.snapshots.newest()
+    }
+
+    /// Lets whole segments go whose batches all end at or before `keep_after`: never what the newest
+    /// snapshot needs, nor what the one before it would need should the newest rot. In the background,
+    /// the oldest first.
+    pub fn compact(&mut self, keep_after: LogIndex) {
+        let floor = self.snapshots.floor();
+        let below = |b: &Begin| b.segment <= floor && b.edge.is_some_and(|e| e.index <= keep_after);
+        let Some(first) = self.begins.iter().rev().find(|b| below(b)).map(|b| b.segment) else { return };
+        let queued = |number| {
+            self.snapshots.removals.iter().any(|r| matches!(r, Removal::Segment(n, _) if *n == number))
+        };
+        let under_way = |number| matches!(&self.background, Some((_, Job::Remove(Removal::Segment(n, _)))) if *n == number);
+        let go: Vec<u64> = self
+            .begins
+            .iter()
+            .map(|b| b.segment)
+            .take_while(|n| *n < first)
+            .filter(|n| !queued(*n) && !under_way(*n))
+            .collect();
+        for number in go {
+            let file = segment_file(self.config.shard, number);
+            self.snapshots.removals.push_back(Removal::Segment(number, file));
+        }
+    }
+
+    /// A leader's snapshot, durable here, replaces the log: all of it goes, and it goes on behind the
+    /// snapshot's end. Ordered with the persists; [`Wal::durable`] reaches `persist` when it is so. Not for
+    /// a log that has that edge: it holds what follows, and nothing need be written.
+    ///
+    /// # Panics
+    /// Unless the snapshot is [`Wal::snapshot`], and on a persist number that does not rise.
+    pub fn install(&mut self, persist: u64, id: SnapshotId) {
+        assert!(self.snapshot() == Some(id), "a snapshot is used once it is durable and checked");
+        assert!(persist > self.accepted.persist, "persist numbers rise");
+        let edge = id.edge();
+        self.accepted = Accepted { persist, last: edge.index, chain: Some(edge.chain), term: edge.term };
+        self.committed = self.committed.max(edge.index);
+        self.queue.push_back(Queued {
+            persist,
+            hard_state: None,
+            truncate_after: None,
+            restart: Some(edge),
+            blocks: VecDeque::new(),
+        });
+    }
+
+    /// Wants a chunk of a snapshot for a peer. It comes by [`Wal::take_chunk`] under the same tag.
+    pub fn read_chunk(&mut self, tag: u64, id: SnapshotId, chunk: u32) {
+        self.snapshots.read_chunk(tag, id, chunk);
+    }
+
+    /// The next chunk that was read and checked, or why it could not be: then the snapshot is not to be
+    /// sent any more.
+    pub fn take_chunk(&mut self) -> Option<(u64, DiskResult)> {
+        self.snapshots.take_chunk()
+    }
+
+    fn snapshot_op(&mut self) -> Option<DiskOp> {
+        if !self.is_open() {
+            return None;
+        }
+        let Wal { snapshots, next_op, begins, committed, durable, seq, .. } = self;
+        let mut op_id = || {
+            *next_op += 1;
+            OpId(*next_op)
+        };
+        let place = |edge: Edge| place_before(begins, edge.index.min(*committed));
+        let end = LogEnd { durable: *durable, seq: *seq };
+        snapshots.poll(end, place, &mut op_id).or_else(|| snapshots.poll_read(&mut op_id))
+    }
+
+    fn removed(&mut self, removal: &Removal) {
+        match removal {
+            Removal::Snapshot(file) => self.snapshots.removed(file),
+            Removal::Segment(number, _) => self.begins.retain(|b| b.segment != *number),
+        }
+    }
+}
+
+/// The last segment that begins at or before an index that no cut goes below.
+fn place_before(begins: &VecDeque<Begin>, index: LogIndex) -> Place {
+    let fits = |b: &&Begin| b.edge.is_some_and(|e| e.index <= index);
+    let place = |b: &Begin| b.edge.map(|edge| Place { segment: b.segment, seq: b.seq, chain: b.chain, edge });
+    let found = begins.iter().rev().find(fits).and_then(place);
+    found.expect("a log begins at or before what is committed")
 }
 
 /// A salt for one segment. The draws differ between starts because the seed does; number and

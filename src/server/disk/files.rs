@@ -1,4 +1,4 @@
-//! Makes and cuts files with O_DIRECT through glommio. Each operation runs in a task of its own
+//! Makes, cuts, renames, removes and reads files with O_DIRECT through glommio. Each operation runs in a task of its own
 //! (glommio's file futures must not be polled from a select) and reports to the inbox.
 
 use std::cell::Cell;
@@ -7,13 +7,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use glommio::GlommioError;
 use glommio::io::{Directory, DmaBuffer, DmaFile, OpenOptions};
 use glommio::timer::Timer;
-use palisade_wal::{DiskFault, DiskOp, PAGE};
+use palisade_wal::{DiskFault, DiskOp, DiskResult, PAGE};
 
 use super::progress::{Next, Progress};
-use super::{Wanted, io_fault};
+use super::{Wanted, io_fault, is_segment};
 use crate::server::inbox::{Inbox, Owner};
 use crate::server::metrics::Metrics;
 
@@ -77,8 +78,8 @@ impl Files {
     pub(super) fn start(&self, owner: Owner, op: DiskOp) {
         let shared = Rc::clone(&self.shared);
         let run = async move {
-            let ahead = matches!(op, DiskOp::Create { ahead: true, .. });
-            let under_way = if ahead { &shared.later } else { &shared.now };
+            let later = matches!(op, DiskOp::Create { ahead: true, .. } | DiskOp::Remove { .. });
+            let under_way = if later { &shared.later } else { &shared.now };
             under_way.set(under_way.get() + 1);
             let id = op.id();
             let result = shared.perform(&op).await;
@@ -100,17 +101,50 @@ impl Files {
 }
 
 impl Shared {
-    async fn perform(&self, op: &DiskOp) -> Result<(), DiskFault> {
+    async fn perform(&self, op: &DiskOp) -> DiskResult {
         match op {
             DiskOp::Create { file, size, header, ahead, .. } => {
                 self.create(file, *size, header, *ahead).await?;
-                self.metrics.segments.one();
+                if is_segment(file) {
+                    self.metrics.segments.one();
+                }
             }
+            DiskOp::Rename { file, to, .. } => {
+                let renamed = glommio::io::rename(self.dir.join(file), self.dir.join(to)).await;
+                renamed.map_err(glommio_fault(file, "rename"))?;
+                self.sync_directory(to).await?;
+            }
+            DiskOp::Remove { file, .. } => {
+                match glommio::io::remove(self.dir.join(file)).await {
+                    Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
+                    result => result.map_err(glommio_fault(file, "unlink"))?,
+                }
+                self.sync_directory(file).await?;
+            }
+            DiskOp::Read { file, offset, len, .. } => return self.read(file, *offset, *len).await,
             DiskOp::Truncate { file, len, .. } => self.truncate(file, *len).await?,
             DiskOp::Write { .. } => unreachable!("writes are the writer's"),
         }
         self.metrics.synced_bytes.add(op.bytes());
-        Ok(())
+        Ok(Bytes::new())
+    }
+
+    async fn read(&self, file: &str, offset: u64, len: usize) -> DiskResult {
+        let open = DmaFile::open(self.dir.join(file)).await;
+        let handle = open.map_err(glommio_fault(file, "open"))?;
+        let read = handle.read_at_aligned(offset, len).await.map_err(glommio_fault(file, "read"));
+        let bytes = read.map(|r| Bytes::copy_from_slice(&r));
+        handle.close().await.map_err(glommio_fault(file, "close"))?;
+        bytes
+    }
+
+    async fn sync_directory(&self, file: &str) -> Result<(), DiskFault> {
+        let path = self.dir.join(file);
+        let parent = path.parent().unwrap_or(&self.dir);
+        let dir = Directory::open(parent).await.map_err(glommio_fault(file, "open its directory"))?;
+        dir.sync().await.map_err(glommio_fault(file, "fsync of its directory"))?;
+        self.metrics.syncs.one();
+        dir.close().await.map_err(glommio_fault(file, "close its directory"))
     }
 
     async fn create(&self, file: &str, size: u64, header: &[u8], ahead: bool) -> Result<(), DiskFault> {
@@ -136,11 +170,7 @@ impl Shared {
         first.as_bytes_mut().copy_from_slice(header);
         write_whole(file, &handle, 0, first).await?;
         self.sync(file, &handle).await?;
-        let parent = path.parent().unwrap_or(&self.dir);
-        let dir = Directory::open(parent).await.map_err(glommio_fault(file, "open its directory"))?;
-        dir.sync().await.map_err(glommio_fault(file, "fsync of its directory"))?;
-        self.metrics.syncs.one();
-        dir.close().await.map_err(glommio_fault(file, "close its directory"))?;
+        self.sync_directory(file).await?;
         handle.close().await.map_err(glommio_fault(file, "close"))
     }
 

@@ -1,7 +1,7 @@
-//! Performs the log's operations: [`writer`] writes batches and syncs them, [`files`] makes and cuts
-//! files. Which operations may run side by side is decided by whoever made them. A failed write or
+//! Performs the log's operations: [`writer`] writes batches and the chunks of snapshots and syncs them,
+//! [`files`] makes, cuts, renames, removes and reads files. Which operations may run side by side is decided by whoever made them. A failed write or
 //! sync ends the process: what the disk holds is then unknown, and a second sync would only claim
-//! success.
+//! success. But for a lack of space for a snapshot, and a read that failed: the log is told, and goes on.
 
 mod files;
 mod progress;
@@ -13,6 +13,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use palisade_types::time::nanos;
 use palisade_wal::{DiskFault, DiskOp};
 
@@ -57,7 +58,12 @@ impl Disk {
                     super::fatal(&format!("the disk failed: {fault}"));
                 }
             }
-            other => self.files.start(owner, other),
+            other => {
+                if let DiskOp::Rename { file, .. } | DiskOp::Remove { file, .. } = &other {
+                    self.writer.forget(file);
+                }
+                self.files.start(owner, other);
+            }
         }
     }
 
@@ -65,16 +71,19 @@ impl Disk {
     pub(crate) fn reap(&mut self) {
         self.writer.reap(&mut self.written);
         for Written { owner, id, file, bytes, since, result } in self.written.drain(..) {
-            if let Err(fault) = &result {
-                super::fatal(&format!("the disk failed: {fault}"));
+            match &result {
+                Err(DiskFault::NoSpace { .. }) if is_snapshot(&file) => {}
+                Err(fault) => super::fatal(&format!("the disk failed: {fault}")),
+                Ok(()) => self.metrics.syncs.one(),
             }
-            self.metrics.syncs.one();
             if is_segment(&file) {
                 self.metrics.log_batches.one();
             }
-            self.metrics.sync_ns.add(nanos(clock::now().since(since)));
+            if !is_snapshot(&file) {
+                self.metrics.sync_ns.add(nanos(clock::now().since(since)));
+            }
             self.metrics.synced_bytes.add(bytes);
-            self.inbox.disk_done(owner, id, result);
+            self.inbox.disk_done(owner, id, result.map(|()| Bytes::new()));
         }
     }
 
@@ -105,6 +114,11 @@ pub(crate) enum Wanted {
 /// Whether a file is a segment of a log, and no slots file.
 fn is_segment(file: &str) -> bool {
     file.contains("/wal-")
+}
+
+/// Whether a file is a snapshot, finished or not.
+fn is_snapshot(file: &str) -> bool {
+    file.contains("/snap-")
 }
 
 fn io_fault(file: &str, op: &'static str, errno: Option<i32>) -> DiskFault {

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use glommio::{LocalExecutorBuilder, Placement};
-use palisade_wal::OpId;
+use palisade_wal::{DiskResult, OpId};
 
 use super::*;
 use crate::server::inbox::Event;
@@ -44,6 +44,10 @@ async fn wait(disk: &mut Disk, inbox: &Inbox) -> Vec<Event> {
 }
 
 async fn done(disk: &mut Disk, inbox: &Inbox, op: DiskOp) -> Result<(), DiskFault> {
+    run(disk, inbox, op).await.map(|bytes| assert!(bytes.is_empty(), "only a read gives bytes"))
+}
+
+async fn run(disk: &mut Disk, inbox: &Inbox, op: DiskOp) -> DiskResult {
     disk.start(Owner::Shard, op);
     match wait(disk, inbox).await.pop() {
         Some(Event::Disk { result, .. }) => result,
@@ -137,6 +141,47 @@ fn files_are_not_polled_for_completion() {
         dir.path(),
     );
     assert!(shown.contains("NonPollable"), "{shown}");
+}
+
+#[test]
+fn a_file_is_read_renamed_and_removed() {
+    let dir = scratch();
+    let path = dir.path().to_owned();
+    on_executor(
+        async |mut disk, inbox, _| {
+            let write = |id, file: &str, byte| {
+                let parts = vec![(4096, vec![Bytes::from(vec![byte; 8192])])];
+                DiskOp::Write { id: OpId(id), file: file.to_owned(), parts }
+            };
+            done(&mut disk, &inbox, create(1, "snap-1.tmp", 4096, 7, false)).await.unwrap();
+            done(&mut disk, &inbox, write(2, "snap-1.tmp", 8)).await.unwrap();
+            let rename = DiskOp::Rename { id: OpId(3), file: "snap-1.tmp".into(), to: "snap-1".into() };
+            done(&mut disk, &inbox, rename).await.unwrap();
+            // A second of the same name is another file.
+            done(&mut disk, &inbox, create(4, "snap-1.tmp", 4096, 9, false)).await.unwrap();
+            done(&mut disk, &inbox, write(5, "snap-1.tmp", 10)).await.unwrap();
+            let read = |id, file: &str, offset| DiskOp::Read {
+                id: OpId(id),
+                file: file.to_owned(),
+                offset,
+                len: 132 << 10,
+            };
+            let bytes = run(&mut disk, &inbox, read(6, "snap-1", 0)).await.unwrap();
+            assert_eq!((bytes.len(), bytes[0], bytes[4096]), (12288, 7, 8), "as far as the file goes");
+            let bytes = run(&mut disk, &inbox, read(7, "snap-1.tmp", 4096)).await.unwrap();
+            assert_eq!((bytes.len(), bytes[0]), (8192, 10));
+            for id in [8, 9] {
+                let remove = DiskOp::Remove { id: OpId(id), file: "snap-1.tmp".into() };
+                done(&mut disk, &inbox, remove).await.unwrap();
+            }
+            let fault = run(&mut disk, &inbox, read(10, "snap-1.tmp", 0)).await.unwrap_err();
+            let expected = DiskFault::Io { file: "snap-1.tmp".into(), op: "open", errno: libc::ENOENT };
+            assert_eq!(fault, expected);
+        },
+        &path,
+    );
+    assert_eq!(std::fs::read(path.join("snap-1")).unwrap().len(), 12288);
+    assert!(!path.join("snap-1.tmp").exists());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Writes of the log on a ring of their own: all parts of a batch at once, and when the last has
+//! Writes of the log and of snapshots on a ring of their own: all parts of a batch at once, and when the last has
 //! arrived, one fdatasync. A ring apart because its descriptor can be waited for beside the sockets,
 //! and a step costs one system call; through the executor's rings the same took two to three times
 //! the CPU (RESULTS.md).
@@ -121,6 +121,11 @@ impl Writer {
                 out.push(batch.end(Err(fault)));
             }
         }
+    }
+
+    /// The file of this name is another from now on, or none.
+    pub(super) fn forget(&mut self, name: &str) {
+        self.files.remove(name);
     }
 
     /// The open file of a name; opened at its first use. Only the newest segments are written: older

@@ -2,7 +2,7 @@
 
 use palisade_raft::Message;
 use palisade_types::{ConnId, NodeId, RequestId};
-use palisade_wal::{DiskFault, OpId};
+use palisade_wal::{DiskResult, OpId};
 use palisade_wire::Request;
 
 use crate::drains::{CoreId, DrainId};
@@ -55,6 +55,6 @@ pub enum Input {
         /// Which.
         id: OpId,
         /// How it ended.
-        result: Result<(), DiskFault>,
+        result: DiskResult,
     },
 }

@@ -2,7 +2,8 @@
 //! numbers are those of the catalogue of Raft and lock-server bugs kept in `tests/SIMULATION.md`; the D
 //! is one of deadlines, the O
 //! are bugs of what operators do, the V bugs of ephemeral keys, the L and E those of locks and elections, the F
-//! those of reads, the W those of watches, the R those of the registry of resources, the S those of snapshots.
+//! those of reads, the W those of watches, the R those of the registry of resources, the S those of snapshots, the C
+//! storage faults that snapshots and the log behind them must stand.
 //! No configuration file, flag or message can reach this: a server always runs with none.
 
 /// A bug that other systems have shipped.
@@ -34,7 +35,7 @@ pub enum Mutant {
     /// A snapshot is labelled one block earlier than the state in it.
     B25 = 25,
     /// A request whose previous index lies before the log is taken for a conflict.
-    B36 = 36,
+    B36 = 44,
     /// Chunks of two snapshots are taken for one.
     B40 = 40,
     /// An installed snapshot does not raise what is committed and applied.
@@ -81,11 +82,21 @@ pub enum Mutant {
     W4 = 53,
     /// An ephemeral key that goes with its session is told to no watcher.
     W5 = 54,
+    /// A snapshot's file is taken because its header is whole and its length fits.
+    C5 = 35,
+    /// What a new snapshot replaces is removed before the new one's name is durable.
+    C10 = 36,
+    /// Behind a snapshot that the log contradicts, the log's tail is kept.
+    C12 = 37,
+    /// A log that begins behind the snapshot's end is joined to it.
+    C13 = 38,
+    /// Segments that were left behind below the log's beginning are read as part of it.
+    C14 = 39,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 36] = [
+    pub const ALL: [Mutant; 41] = [
         Mutant::B1,
         Mutant::B3,
         Mutant::B4,
@@ -122,7 +133,15 @@ impl Mutant {
         Mutant::W3,
         Mutant::W4,
         Mutant::W5,
+        Mutant::C5,
+        Mutant::C10,
+        Mutant::C12,
+        Mutant::C13,
+        Mutant::C14,
     ];
+
+    /// Those of the log on disk whose tests are beside it, in `wal/src/tests/mutants.rs`.
+    pub const OF_THE_LOG: [Mutant; 5] = [Mutant::C5, Mutant::C10, Mutant::C12, Mutant::C13, Mutant::C14];
 }
 
 /// Which bugs are switched on. None, outside the simulator.

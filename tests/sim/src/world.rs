@@ -127,7 +127,7 @@ pub(crate) enum Event {
 #[derive(Debug)]
 pub(crate) enum NodeInput {
     Peer { from: usize, bytes: Bytes, sent: Time },
-    Disk { op: OpId, result: Result<(), palisade_wal::DiskFault> },
+    Disk { op: OpId, result: palisade_wal::DiskResult },
     Connect { conn: ConnId },
     Bytes { conn: ConnId, bytes: Vec<u8> },
     Closed { conn: ConnId },

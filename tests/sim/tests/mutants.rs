@@ -36,15 +36,24 @@ fn profile(mutant: Mutant) -> Profile {
         | Mutant::E1
         | Mutant::R1
         | Mutant::V1
-        | Mutant::V2 => Profile::Swarm,
+        | Mutant::V2
+        | Mutant::C5
+        | Mutant::C10
+        | Mutant::C12
+        | Mutant::C13
+        | Mutant::C14 => Profile::Swarm,
     }
 }
 
 fn hunt(mutant: Mutant) {
-    hunt_in(mutant, Job::new);
+    hunt_with(mutant, Job::new);
 }
 
-fn hunt_in(mutant: Mutant, job: fn(Profile, u64) -> Job) {
+fn hunt_in_raft(mutant: Mutant) {
+    hunt_with(mutant, Job::raft);
+}
+
+fn hunt_with(mutant: Mutant, job: fn(Profile, u64) -> Job) {
     for seed in 0..SEEDS_MAX {
         if let Err(failure) = run(job(profile(mutant), seed).with(mutant), Story::No) {
             println!("{mutant:?} killed by seed {seed} ({}): {failure}", profile(mutant).name());
@@ -111,17 +120,17 @@ fn a_grant_to_the_dead_is_found() {
 
 #[test]
 fn a_conflicting_tail_behind_an_installed_snapshot_is_found() {
-    hunt_in(Mutant::B24, Job::raft);
+    hunt_in_raft(Mutant::B24);
 }
 
 #[test]
 fn chunks_of_two_snapshots_taken_for_one_are_found() {
-    hunt_in(Mutant::B40, Job::raft);
+    hunt_in_raft(Mutant::B40);
 }
 
 #[test]
 fn an_installation_that_raises_nothing_is_found() {
-    hunt_in(Mutant::S1, Job::raft);
+    hunt_in_raft(Mutant::S1);
 }
 
 #[test]
@@ -191,9 +200,12 @@ fn an_ephemeral_key_that_vanishes_in_silence_is_found() {
 
 #[test]
 fn every_mutant_has_its_test() {
+    // B36 has one in the tests of Raft itself: here whatever it does is soon set right.
     let source = include_str!("mutants.rs");
-    for mutant in Mutant::ALL {
-        assert!(source.contains(&format!("hunt(Mutant::{mutant:?});")), "{mutant:?} is hunted by no test");
+    for mutant in Mutant::ALL.into_iter().filter(|m| !Mutant::OF_THE_LOG.contains(m)) {
+        let elsewhere = mutant == Mutant::B36;
+        let hunted = |how: &str| source.contains(&format!("{how}(Mutant::{mutant:?});"));
+        assert!(elsewhere || hunted("hunt") || hunted("hunt_in_raft"), "{mutant:?} is hunted by no test");
     }
 }
 

@@ -6,6 +6,7 @@ mod damage;
 mod format;
 mod ordering;
 mod slots;
+mod snapshots;
 mod space;
 mod table;
 

@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+use bytes::Bytes;
 use palisade_types::{Block, HardState, LogIndex, Mutant, Mutants, NodeId, Term, Time};
 
 use super::{Run, SHARD, block, config, formatted, hard, recover};
@@ -16,7 +17,7 @@ fn files_written(run: &mut Run) -> Vec<String> {
         files.push(String::from(op.file().rsplit('/').next().unwrap()));
         run.disk.begin(op);
         run.disk.complete(id).unwrap();
-        run.wal.on_done(run.now, id, Ok(())).unwrap();
+        run.wal.on_done(run.now, id, Ok(Bytes::new())).unwrap();
     }
     files
 }

@@ -200,6 +200,7 @@ pub struct Machine {
     pub(crate) resources: Resources,
     /// What the last command changed, for those who watch.
     pub(crate) news: Vec<Event>,
+    pub(crate) standin: crate::standin::Standin,
 }
 
 impl Machine {
@@ -225,6 +226,7 @@ impl Machine {
             values: Values::default(),
             resources: Resources::default(),
             news: Vec::new(),
+            standin: crate::standin::Standin::default(),
         }
     }
 
@@ -243,6 +245,7 @@ impl Machine {
     ) -> Result<(), ApplyError> {
         assert!(at.index > self.applied, "commands are applied once, in order");
         self.applied = at.index;
+        self.standin.note(at, command);
         self.shared_grants = 0;
         self.news.clear();
         if command.is_empty() {

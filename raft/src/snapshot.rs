@@ -44,6 +44,11 @@ impl Raft {
         self.snapshot
     }
 
+    /// Whether an adopted snapshot waits to be handed out in [`crate::Ready::install`].
+    pub fn has_install(&self) -> bool {
+        self.install_state.is_some()
+    }
+
     /// What the log in memory begins behind. The log on disk need not reach further back.
     pub fn base(&self) -> Edge {
         self.log.start()

@@ -1,9 +1,9 @@
 //! Stand-in until the machine's snapshots are merged: a state is the commands that made it.
 #![allow(missing_docs)]
+use crate::machine::{Applied, Machine};
 use alloc::string::String;
 use alloc::vec::Vec;
 use palisade_types::*;
-use crate::machine::{Applied, Machine};
 
 #[derive(Default)]
 pub struct Standin {
@@ -50,9 +50,6 @@ impl Machine {
         }
         self.standin.frozen = Some((at, end, true));
         Some(out)
-    }
-    pub fn applied(&self) -> LogIndex {
-        self.applied
     }
 }
 

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use palisade_raft::Message;
-use palisade_types::{Cause, ConnId, NodeId, Reply, RequestId, SessionId, Term};
+use palisade_types::{Cause, ConnId, LogIndex, NodeId, Reply, RequestId, SessionId, SnapshotId, Term};
 use palisade_wal::DiskOp;
 use palisade_wire::Push;
 
@@ -80,6 +80,24 @@ pub enum Note {
         session: SessionId,
         /// Why.
         cause: Cause,
+    },
+    /// A snapshot of the own state is durable; the log may be cut behind it.
+    SnapshotTaken(SnapshotId),
+    /// A snapshot was begun and came to nothing; the log stays, and another is taken later.
+    SnapshotGivenUp {
+        /// Of the state after this index.
+        last: LogIndex,
+        /// Why.
+        why: String,
+    },
+    /// A leader's snapshot took the place of this node's state and log.
+    SnapshotInstalled(SnapshotId),
+    /// The newest snapshot cannot be read any more. Another is taken with the next block.
+    SnapshotUnreadable {
+        /// Of the state after this index.
+        last: LogIndex,
+        /// What failed.
+        fault: palisade_wal::DiskFault,
     },
     /// The node was held up, and credits that to every session.
     Stalled {

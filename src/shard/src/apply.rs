@@ -4,7 +4,7 @@
 use alloc::string::ToString;
 
 use palisade_machine::{Applied, Effect};
-use palisade_types::{Block, LogIndex, Mutant, Outcome, Reply, SessionId, Term, Time};
+use palisade_types::{Block, Edge, LogIndex, Mutant, Outcome, Reply, SessionId, Term, Time};
 use palisade_wire::Push;
 
 use crate::action::{Actions, Note, Stop};
@@ -50,12 +50,22 @@ impl Shard {
             }
         }
         self.effects = effects;
+        let before = Edge {
+            index: self.applied,
+            term: self.applied_term,
+            chain: self.applied_chain,
+            clock_ms: block.clock_ms(),
+        };
         self.applied = block.last();
         self.applied_chain = block.chain();
+        self.applied_term = block.term();
         self.counters.blocks_applied += 1;
         self.counters.commands_applied += u64::from(block.count());
         if self.leading == Some(block.term()) && !self.serving {
             self.start_serving(now, block.term(), out);
+        }
+        if out.stop.is_none() {
+            self.mark_block(now, block, before);
         }
     }
 

@@ -49,6 +49,15 @@ pub struct ShardConfig {
     pub light_commands: u32,
     /// No further block is applied in a turn once so many commands were.
     pub commands_per_turn: u32,
+    /// A snapshot is taken whenever so many bytes of blocks have been applied since the last: equal on
+    /// all nodes, so that they take theirs at the same places and one can go on with what another has
+    /// sent. Default 64 MiB.
+    pub snapshot_bytes: u64,
+    /// While a snapshot is on its way to another node none is taken, lest the transfer begin anew, until
+    /// the log has so many bytes. Default 512 MiB.
+    pub snapshot_hold_bytes: u64,
+    /// Chunks of snapshots that are made, or taken in, in one turn. Default 2.
+    pub snapshot_slices: u32,
     /// Watches.
     pub watch: WatchConfig,
     /// Bugs switched on in the simulator; none elsewhere.
@@ -84,6 +93,9 @@ impl ShardConfig {
             block_gap: Duration::from_micros(2_500),
             light_commands: 64,
             commands_per_turn: 1_024,
+            snapshot_bytes: 64 << 20,
+            snapshot_hold_bytes: 512 << 20,
+            snapshot_slices: 2,
             watch: WatchConfig::default(),
             mutants: Mutants::NONE,
         }

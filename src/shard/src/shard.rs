@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use palisade_machine::{Effect, Machine};
 use palisade_raft::{ConfigError, Raft, Restored, Role};
-use palisade_types::{BlockBuilder, LogIndex, NodeId, Term, Time};
+use palisade_types::{BlockBuilder, Edge, LogIndex, NodeId, SnapshotId, Term, Time};
 use palisade_wal::{Recovered, Wal};
 
 use crate::action::{Actions, Note, Stop};
@@ -21,6 +21,7 @@ use crate::pace::{Bounds, Pace};
 use crate::pending::{Origin, Pending};
 use crate::remote::Remote;
 use crate::rounds::{Item, Rounds};
+use crate::snapshots::Snapshots;
 use crate::stages::Stages;
 use crate::waits::Waits;
 use crate::watch::{WatchCounters, Watches};
@@ -62,6 +63,8 @@ pub struct Shard {
     pub(crate) clock: ClusterClock,
     pub(crate) applied: LogIndex,
     pub(crate) applied_chain: u128,
+    pub(crate) applied_term: Term,
+    pub(crate) snapshots: Snapshots,
     /// The term this node leads in.
     pub(crate) leading: Option<Term>,
     /// It has applied an entry of that term: clocks run, rounds may start.
@@ -109,27 +112,48 @@ pub struct Counters {
     pub stalled_ms: u64,
     /// Operators' actions answered as done by this node.
     pub operator_acts: u64,
+    /// Snapshots of the own state that became durable.
+    pub snapshots_taken: u64,
+    /// Snapshots of a leader that took the place of the own state.
+    pub snapshots_installed: u64,
+    /// Chunks of snapshots read for other nodes and sent.
+    pub snapshot_chunks_sent: u64,
+    /// Steps of making a snapshot, or of taking one in.
+    pub snapshot_slices: u64,
 }
 
 impl Shard {
-    /// A shard from what its log held. `seed` is drawn anew at each start.
+    /// A shard from what its log held, and the state that its newest snapshot holds, if there is one:
+    /// see [`crate::read_state`]. `seed` is drawn anew at each start.
     ///
     /// # Errors
-    /// When the consensus configuration contradicts itself.
+    /// When the consensus configuration contradicts itself, or log and snapshot do not meet.
+    ///
+    /// # Panics
+    /// When the state is not that of the snapshot.
     pub fn new(
         config: ShardConfig,
         recovered: Recovered,
+        state: Option<Machine>,
         seed: u64,
         now: Time,
     ) -> Result<Shard, ConfigError> {
-        let restored =
-            Restored { hard_state: recovered.hard_state, blocks: recovered.blocks, ..Restored::default() };
+        let start = recovered.snapshot.map_or(Edge::default(), |id| id.edge());
+        let machine = state
+            .unwrap_or_else(|| Machine::new(config.limits, config.shard, config.hash_seed, config.mutants));
+        assert_eq!(machine.applied(), start.index, "the state is that of the snapshot");
+        let restored = Restored {
+            hard_state: recovered.hard_state,
+            snapshot: recovered.snapshot,
+            base: recovered.base,
+            blocks: recovered.blocks,
+        };
         let bounds =
             Bounds { light: config.light_commands, full: config.block_commands, gap: config.block_gap };
         let mut shard = Shard {
             raft: Raft::new(config.raft.clone(), restored, seed, now)?,
             wal: Wal::open(config.wal.clone(), recovered.tail, now),
-            machine: Machine::new(config.limits, config.shard, config.hash_seed, config.mutants),
+            machine,
             open: BlockBuilder::new(),
             open_origins: Vec::new(),
             opened_at: now,
@@ -145,8 +169,10 @@ impl Shard {
             watches: Watches::new(config.watch, config.shard, config.hash_seed, config.mutants),
             budget: Budget::new(config.releases_per_second, now),
             clock: ClusterClock::default(),
-            applied: LogIndex(0),
-            applied_chain: 0,
+            applied: start.index,
+            applied_chain: start.chain,
+            applied_term: start.term,
+            snapshots: Snapshots::default(),
             leading: None,
             serving: false,
             sweeping: false,
@@ -160,6 +186,10 @@ impl Shard {
             config,
         };
         shard.persisted = shard.wal.durable();
+        if start.index > LogIndex(0) {
+            shard.clock.observe(now, start.clock_ms);
+            shard.watches.begin_behind(start.index);
+        }
         Ok(shard)
     }
 
@@ -219,6 +249,9 @@ impl Shard {
             }
         }
         next = next.min(self.remote.next(self.read_patience()));
+        if self.has_slices() {
+            next = next.min(self.seen);
+        }
         if !self.open.is_empty() && self.wal.is_idle() {
             next = next.min(self.pace.next());
         }
@@ -233,6 +266,11 @@ impl Shard {
     /// The chain hash of the last block applied.
     pub fn applied_chain(&self) -> u128 {
         self.applied_chain
+    }
+
+    /// The newest snapshot on the own disk.
+    pub fn snapshot(&self) -> Option<SnapshotId> {
+        self.wal.snapshot()
     }
 
     /// The state machine, for checkers and reads of this node's own state.
@@ -286,6 +324,7 @@ impl Shard {
         let status = self.raft.status();
         assert!(self.applied <= status.commit, "applied {} beyond commit {}", self.applied, status.commit);
         assert!(!self.serving || self.leading.is_some(), "serving without leading");
+        assert_eq!(self.applied, self.machine.applied(), "the state is that of what was applied");
         assert_eq!(self.open.count() as usize, self.open_origins.len(), "every command has an origin");
         if self.serving {
             assert_eq!(status.role, Role::Leader, "serving while {:?}", status.role);

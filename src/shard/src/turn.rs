@@ -24,6 +24,9 @@ impl Shard {
     /// but not twice in a row. Then tells watchers, as many as a turn may.
     pub fn apply_turn(&mut self, now: Time, out: &mut Actions) {
         self.apply_committed(now, out);
+        if out.stop.is_none() {
+            self.take_slices(now, out);
+        }
         let (applied, in_touch) = (self.applied, self.leader().is_some());
         let turn = Turn { now, applied, machine: &self.machine, in_touch, pushes: &mut out.pushes };
         self.watches.feed(turn);
@@ -69,6 +72,7 @@ impl Shard {
                 self.take_apart(now, ready, out);
                 moved = true;
             }
+            moved |= self.tend_snapshots(now, out);
             while let Some(op) = self.wal.poll_op(now) {
                 out.disk.push(op);
             }
@@ -141,15 +145,24 @@ impl Shard {
             self.lead(change.term, out);
         }
         if let Some(persist) = ready.persist {
-            self.wal.append(
-                persist.number.0,
-                persist.hard_state,
-                persist.truncate_after,
-                persist.blocks,
-                self.raft.commit(),
-            );
+            match persist.install {
+                Some(id) => self.wal.install(persist.number.0, id),
+                None => self.wal.append(
+                    persist.number.0,
+                    persist.hard_state,
+                    persist.truncate_after,
+                    persist.blocks,
+                    self.raft.commit(),
+                ),
+            }
         }
         out.peers.extend(ready.messages);
+        self.read_chunks(ready.chunks_wanted);
+        self.receive_chunks(ready.chunks_received);
+        if let Some(id) = ready.install {
+            self.depose(None, out);
+            self.install_snapshot(now, id, out);
+        }
         for block in &ready.committed {
             self.apply_block(now, block, out);
             if out.stop.is_some() {

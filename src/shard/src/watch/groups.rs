@@ -47,6 +47,15 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
+    /// All events before this number are forgotten, whether or not they went round.
+    pub(crate) fn forget(&mut self, start: u64) {
+        for group in self.all.iter_mut().flatten() {
+            group.recent.clear();
+            group.since = start;
+            group.batch = None;
+        }
+    }
+
     /// A group that exists.
     pub(crate) fn get(&self, at: usize) -> &Group {
         self.all[at].as_ref().expect("a group lives as long as it has members")

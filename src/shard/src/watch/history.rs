@@ -126,6 +126,15 @@ impl History {
         self.segments.push_back(segment);
     }
 
+    /// Forgets everything: what happened up to this revision is not known here. Numbers go on behind a gap,
+    /// so that whoever was about to be told the next event is overtaken like one that is too slow.
+    pub(crate) fn begin_behind(&mut self, revision: LogIndex) {
+        let first = self.end() + 1;
+        self.segments = VecDeque::from([Segment { first, ..Segment::default() }]);
+        (self.len, self.bytes) = (0, 0);
+        self.floor = revision;
+    }
+
     /// The number of the oldest event kept.
     pub(crate) fn start(&self) -> u64 {
         self.segments.front().map_or(0, |segment| segment.first)
@@ -218,6 +227,21 @@ mod tests {
             }
             assert!(h.start() == 0 || h.floor().0 > 0);
         }
+    }
+
+    #[test]
+    fn behind_a_gap_nothing_from_before_is_known_and_what_follows_is() {
+        let mut h = History::new(100, 1 << 20);
+        (1..10).for_each(|revision| drop(h.push(&event(revision))));
+        let before = h.end();
+        h.begin_behind(LogIndex(50));
+        assert!(h.start() > before && h.get(before - 1).is_none(), "who would be told next is overtaken");
+        assert_eq!((h.floor(), h.start(), h.bytes()), (LogIndex(50), h.end(), 0));
+        let number = h.push(&event(51));
+        assert_eq!(h.get(number).map(revision_of), Some(LogIndex(51)));
+        assert_eq!((h.after(LogIndex(50)), h.after(LogIndex(51))), (number, number + 1));
+        (52..400).for_each(|revision| drop(h.push(&event(revision))));
+        assert!(h.floor() > LogIndex(50) && h.end() - h.start() <= 100);
     }
 
     #[test]

@@ -191,6 +191,24 @@ impl Watches {
         }
     }
 
+    /// The state is another one now, or the first one is not of the beginning: what happened up to this
+    /// revision is not known here. Whoever watches, and has not been told up to there, is overtaken:
+    /// its watch ends with `Resync`; a cursor before it is answered `Compacted`.
+    pub(crate) fn begin_behind(&mut self, revision: LogIndex) {
+        if self.mutants.has(Mutant::S2) {
+            return;
+        }
+        self.history.begin_behind(revision);
+        self.groups.forget(self.history.start());
+        let all: Vec<u64> = self.conns.values().flat_map(|conn| conn.watches.values()).copied().collect();
+        for number in all {
+            let is_live = |w: &Watcher| matches!(w.state, State::Live);
+            if self.watchers.get(&number).is_some_and(is_live) {
+                self.put_to_work(number, State::Behind);
+            }
+        }
+    }
+
     /// Begins a watch. `applied` is the revision of this node's state.
     pub(crate) fn watch(&mut self, now: Time, applied: LogIndex, conn: ConnId, wish: Wish) -> Reply {
         let Wish { watch, selector, present, cursor } = wish;

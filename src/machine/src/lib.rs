@@ -81,7 +81,6 @@ mod release;
 mod resources;
 mod session;
 mod slab;
-mod standin;
 #[cfg(test)]
 mod tests;
 mod tickets;
@@ -91,5 +90,4 @@ mod warm;
 pub use command::{Command, CommandRef};
 pub use machine::{Applied, ApplyError, ClaimView, Counts, Effect, Machine, SessionView};
 pub use news::Place;
-pub use standin::{Restore, SnapshotFault};
 pub use tickets::TICKET_MAX;

@@ -200,7 +200,6 @@ pub struct Machine {
     pub(crate) resources: Resources,
     /// What the last command changed, for those who watch.
     pub(crate) news: Vec<Event>,
-    pub(crate) standin: crate::standin::Standin,
 }
 
 impl Machine {
@@ -226,7 +225,6 @@ impl Machine {
             values: Values::default(),
             resources: Resources::default(),
             news: Vec::new(),
-            standin: crate::standin::Standin::default(),
         }
     }
 
@@ -245,7 +243,6 @@ impl Machine {
     ) -> Result<(), ApplyError> {
         assert!(at.index > self.applied, "commands are applied once, in order");
         self.applied = at.index;
-        self.standin.note(at, command);
         self.shared_grants = 0;
         self.news.clear();
         if command.is_empty() {

@@ -2,7 +2,7 @@
 //! numbers are those of the catalogue of Raft and lock-server bugs kept in `tests/SIMULATION.md`; the D
 //! is one of deadlines, the O
 //! are bugs of what operators do, the V bugs of ephemeral keys, the L and E those of locks and elections, the F
-//! those of reads, the W those of watches, the R those of the registry of resources.
+//! those of reads, the P those of snapshots, the W those of watches, the R those of the registry of resources.
 //! No configuration file, flag or message can reach this: a server always runs with none.
 
 /// A bug that other systems have shipped.
@@ -25,6 +25,16 @@ pub enum Mutant {
     B13 = 13,
     /// A request is answered with success because its index was committed, whoever's entry is there.
     B14 = 14,
+    /// Finished tickets are missing from a snapshot: a command that is sent again runs again.
+    B12 = 12,
+    /// A snapshot shows records that changed while it was taken as they are then.
+    B25 = 25,
+    /// The floor of the epochs is missing from a snapshot.
+    P1 = 39,
+    /// Queues come out of a snapshot backwards.
+    P2 = 40,
+    /// Ended sessions are missing from a snapshot: a token opens a second session.
+    P3 = 41,
     /// A leader acts on session deadlines it kept from an earlier term.
     B20 = 20,
     /// A lock is granted to a waiter whose session has ended.
@@ -71,7 +81,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 29] = [
+    pub const ALL: [Mutant; 34] = [
         Mutant::B1,
         Mutant::B3,
         Mutant::B4,
@@ -80,6 +90,11 @@ impl Mutant {
         Mutant::B9,
         Mutant::B13,
         Mutant::B14,
+        Mutant::B12,
+        Mutant::B25,
+        Mutant::P1,
+        Mutant::P2,
+        Mutant::P3,
         Mutant::B20,
         Mutant::B22,
         Mutant::D1,

@@ -24,6 +24,7 @@ mod random;
 mod resources;
 mod shared;
 mod snapshot;
+mod snapshot_damage;
 mod tickets;
 mod values;
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::{Restore, SnapshotFault};
 use palisade_types::{Mutant, Rng, SNAPSHOT_CHUNK_MAX};
 
-fn chunks(machine: &mut Machine) -> Vec<Vec<u8>> {
+pub(super) fn chunks(machine: &mut Machine) -> Vec<Vec<u8>> {
     machine.freeze();
     rest(machine)
 }
@@ -16,7 +16,7 @@ fn rest(machine: &mut Machine) -> Vec<Vec<u8>> {
     chunks
 }
 
-fn restore(
+pub(super) fn restore(
     limits: ClusterLimits,
     chunks: &[Vec<u8>],
     seed: u64,
@@ -40,7 +40,7 @@ fn apply(machine: &mut Machine, (at, bytes): &(Applied, Vec<u8>)) -> Vec<Effect>
     effects
 }
 
-fn new(limits: ClusterLimits, mutants: Mutants) -> Machine {
+pub(super) fn new(limits: ClusterLimits, mutants: Mutants) -> Machine {
     Machine::new(limits, SHARD, 1, mutants)
 }
 

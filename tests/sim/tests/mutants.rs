@@ -167,10 +167,13 @@ fn an_ephemeral_key_that_vanishes_in_silence_is_found() {
     hunt(Mutant::W5);
 }
 
+/// Bugs of snapshots, which the simulator does not take: `palisade-machine` finds them with its own tests.
+const ELSEWHERE: [Mutant; 5] = [Mutant::B12, Mutant::B25, Mutant::P1, Mutant::P2, Mutant::P3];
+
 #[test]
 fn every_mutant_has_its_test() {
     let source = include_str!("mutants.rs");
-    for mutant in Mutant::ALL {
+    for mutant in Mutant::ALL.into_iter().filter(|mutant| !ELSEWHERE.contains(mutant)) {
         assert!(source.contains(&format!("hunt(Mutant::{mutant:?});")), "{mutant:?} is hunted by no test");
     }
 }

@@ -28,13 +28,13 @@ pub enum Mutant {
     /// Finished tickets are missing from a snapshot: a command that is sent again runs again.
     B12 = 12,
     /// A snapshot shows records that changed while it was taken as they are then.
-    B25 = 25,
+    P4 = 67,
     /// The floor of the epochs is missing from a snapshot.
-    P1 = 39,
+    P1 = 64,
     /// Queues come out of a snapshot backwards.
-    P2 = 40,
+    P2 = 65,
     /// Ended sessions are missing from a snapshot: a token opens a second session.
-    P3 = 41,
+    P3 = 66,
     /// A leader acts on session deadlines it kept from an earlier term.
     B20 = 20,
     /// A lock is granted to a waiter whose session has ended.
@@ -91,7 +91,7 @@ impl Mutant {
         Mutant::B13,
         Mutant::B14,
         Mutant::B12,
-        Mutant::B25,
+        Mutant::P4,
         Mutant::P1,
         Mutant::P2,
         Mutant::P3,
@@ -121,7 +121,7 @@ impl Mutant {
 
 /// Which bugs are switched on. None, outside the simulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Mutants(u64);
+pub struct Mutants(u128);
 
 impl Mutants {
     /// No bug: what ships.

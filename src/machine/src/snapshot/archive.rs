@@ -39,7 +39,7 @@ impl Machine {
     /// When it is frozen already.
     pub fn freeze(&mut self) {
         assert!(!self.is_frozen(), "one snapshot at a time");
-        let is_leaky = self.mutants.has(Mutant::B25);
+        let is_leaky = self.mutants.has(Mutant::P4);
         let head = self.snapshot_head();
         let due: Vec<Slot> = self.due.iter().copied().collect();
         self.frozen = Some(Box::new(Freeze { section: section::HEAD, head: Some(head), due, due_given: 0 }));

@@ -9,7 +9,7 @@
 use palisade_types::{Mode, Name, Ticket};
 
 use crate::locks::{When, bytes_of};
-use crate::slab::{NONE, Slab, Slot};
+use crate::slab::{NONE, Record, Slab, Slot};
 
 /// The most waiters of one chunk; two neighbours that together fill half of it are merged.
 pub(crate) const CHUNK_MAX: u32 = 512;
@@ -110,6 +110,13 @@ struct Chunk {
     next: Slot,
 }
 
+impl Record for Chunk {
+    /// Not archived: made again from the queue.
+    type Saved = ();
+
+    fn save(&self, _: Slot) {}
+}
+
 pub(crate) struct Claims {
     pub(crate) records: Slab<Claim>,
     chunks: Slab<Chunk>,
@@ -120,6 +127,42 @@ pub(crate) struct Claims {
 impl Claims {
     pub(crate) fn new() -> Claims {
         Claims { records: Slab::new(), chunks: Slab::new(), resource_bytes: 0 }
+    }
+
+    /// Of these records; queues are still without chunks.
+    pub(crate) fn restored(records: Slab<Claim>) -> Claims {
+        let resource_bytes = records.iter().map(|(_, claim)| bytes_of(claim.resource.as_ref())).sum();
+        Claims { records, chunks: Slab::new(), resource_bytes }
+    }
+
+    /// Whether a list from a snapshot is whole, and its claims belong on it.
+    pub(crate) fn restore_list(&self, list: &List, belongs: impl Fn(&Claim) -> bool) -> bool {
+        let (mut at, mut before) = (list.head, NONE);
+        for _ in 0..list.len {
+            let Some(claim) = self.records.get(at) else { return false };
+            if claim.prev != before || !belongs(claim) {
+                return false;
+            }
+            (before, at) = (at, claim.next);
+        }
+        at == NONE && list.tail == before
+    }
+
+    /// Makes the chunks of a queue that is whole.
+    pub(crate) fn restore_chunks(&mut self, queue: &List) {
+        let (mut at, mut chunk) = (queue.head, NONE);
+        while at != NONE {
+            if chunk == NONE || self.chunks[chunk].count == CHUNK_MAX {
+                let new = self.chunks.insert(Chunk { count: 0, prev: chunk, next: NONE });
+                if chunk != NONE {
+                    self.chunks[chunk].next = new;
+                }
+                chunk = new;
+            }
+            self.chunks[chunk].count += 1;
+            self.records[at].beside = chunk;
+            at = self.records[at].next;
+        }
     }
 
     /// A new claim, on no list.
@@ -301,7 +344,7 @@ impl Claims {
         assert_eq!(members, queued, "every waiter is in one chunk");
         assert!(self.chunks.iter().all(|(_, c)| c.count > 0));
         let resources = self.records.iter().map(|(_, claim)| bytes_of(claim.resource.as_ref()));
-        assert_eq!(self.resource_bytes, resources.sum());
+        assert_eq!(self.resource_bytes, resources.sum::<u64>());
     }
 }
 

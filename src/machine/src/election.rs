@@ -1,7 +1,9 @@
 //! Elections (DESIGN section 4): a campaign is an exclusive claim with a value, and a proclamation
 //! changes the value of whoever leads. Resigning is a release.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use palisade_types::{Class, Mutant, Outcome, Refusal, Reply, SessionId, Ticket, Value};
 
@@ -9,8 +11,11 @@ use crate::claims::State;
 use crate::locks::Lock;
 use crate::machine::{Machine, Wish};
 use crate::slab::{NONE, Slot};
+use crate::snapshot::frozen::FrozenMap;
+use crate::snapshot::v1;
 
 /// What a candidate says.
+#[derive(Clone)]
 struct Candidate {
     /// What its campaign said: part of what a repetition must repeat.
     campaign: Value,
@@ -39,25 +44,62 @@ pub(crate) struct Candidates {
     by_claim: BTreeMap<Slot, Candidate>,
     /// Of all values.
     bytes: u64,
+    frozen: Option<Box<FrozenMap<Slot, Candidate>>>,
 }
 
 impl Candidates {
     pub(crate) fn insert(&mut self, claim: Slot, campaign: Value) {
+        self.keep(claim);
         self.bytes += campaign.len() as u64;
         let before = self.by_claim.insert(claim, Candidate { campaign, proclaimed: None });
         assert!(before.is_none(), "a claim is one candidate");
     }
 
     pub(crate) fn remove(&mut self, claim: Slot) {
+        self.keep(claim);
         let gone = self.by_claim.remove(&claim);
         self.bytes -= gone.map_or(0, |candidate| candidate.bytes());
     }
 
     fn proclaim(&mut self, claim: Slot, value: Value) {
+        self.keep(claim);
         let candidate = self.by_claim.get_mut(&claim).expect("who leads has campaigned");
         self.bytes -= candidate.bytes();
         candidate.proclaimed = Some(value);
         self.bytes += candidate.bytes();
+    }
+
+    fn keep(&mut self, claim: Slot) {
+        if let Some(frozen) = &mut self.frozen {
+            frozen.keep(&claim, self.by_claim.get(&claim));
+        }
+    }
+
+    pub(crate) fn freeze(&mut self) {
+        self.frozen = Some(Box::new(FrozenMap::new(&self.by_claim)));
+    }
+
+    pub(crate) fn thaw(&mut self) {
+        self.frozen = None;
+    }
+
+    /// The next candidates of the freeze.
+    pub(crate) fn give(&mut self, bytes_max: usize) -> Option<Vec<v1::Candidate>> {
+        let size = |_: &Slot, candidate: &Candidate| 24 + candidate.bytes() as usize;
+        let given = self.frozen.as_mut()?.give(&self.by_claim, bytes_max, size)?;
+        let archived = given.into_iter().map(|(claim, Candidate { campaign, proclaimed })| v1::Candidate {
+            claim,
+            campaign,
+            proclaimed,
+        });
+        Some(archived.collect())
+    }
+
+    /// Puts a candidate back, of a claim that has none.
+    pub(crate) fn restore(&mut self, claim: Slot, campaign: Value, proclaimed: Option<Value>) -> bool {
+        let candidate = Candidate { campaign, proclaimed };
+        self.bytes += candidate.bytes();
+        self.by_claim.insert(claim, candidate).is_none()
     }
 
     /// What a campaign said, and what its candidate says now.

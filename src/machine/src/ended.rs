@@ -1,12 +1,16 @@
 //! The sessions that ended, and why: the last ones, so that "why did I lose my lock?" has an answer
 //! and a token never opens a second session in the place of the first.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use core::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use palisade_types::{Cause, LogIndex, SessionToken};
+
+use crate::snapshot::frozen::FrozenQueue;
 
 #[derive(Clone, Copy)]
 pub(crate) struct EndedSession {
@@ -25,6 +29,7 @@ pub(crate) struct Ended {
     by_token: HashTable<u64>,
     hasher: FixedState,
     max: usize,
+    frozen: Option<Box<FrozenQueue<EndedSession>>>,
 }
 
 impl Ended {
@@ -36,7 +41,38 @@ impl Ended {
             by_token: HashTable::new(),
             hasher,
             max: max as usize,
+            frozen: None,
         }
+    }
+
+    /// Of these, oldest first.
+    pub(crate) fn restored(sessions: Vec<EndedSession>, max: u32, hasher: FixedState) -> Option<Ended> {
+        let mut ended = Ended::new(max, hasher);
+        if sessions.len() > ended.max {
+            return None;
+        }
+        ended.by_id.reserve(sessions.len(), |_| 0);
+        ended.by_token.reserve(sessions.len(), |_| 0);
+        for session in sessions {
+            if ended.find(session.opened).is_some() || ended.find_token(session.token).is_some() {
+                return None;
+            }
+            ended.push(session);
+        }
+        Some(ended)
+    }
+
+    pub(crate) fn freeze(&mut self) {
+        self.frozen = Some(Box::new(FrozenQueue::new(&self.ring)));
+    }
+
+    pub(crate) fn thaw(&mut self) {
+        self.frozen = None;
+    }
+
+    /// The next ones of the freeze.
+    pub(crate) fn give(&mut self, bytes_max: usize) -> Option<Vec<EndedSession>> {
+        self.frozen.as_mut()?.give(&self.ring, bytes_max, |_| size_of::<EndedSession>())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -79,6 +115,9 @@ impl Ended {
     fn forget_oldest(&mut self) {
         const LISTED: &str = "a remembered end is in every index";
         let oldest = self.ring.pop_front().expect("the ring is full, and its limit is not 0");
+        if let Some(frozen) = &mut self.frozen {
+            frozen.keep(&oldest);
+        }
         let number = self.dropped;
         self.dropped += 1;
         let id_hash = self.hasher.hash_one(oldest.opened.0);

@@ -28,6 +28,27 @@ pub(crate) struct Group {
     pub(crate) ending: u32,
 }
 
+impl Hold {
+    pub(crate) fn restored(claim: Slot, numbers: [u64; 3], prev: Slot, next: Slot) -> Hold {
+        let [epoch, barrier, was] = numbers;
+        Hold { claim, epoch: Epoch(epoch), barrier: Epoch(barrier), was: Ticket(was), prev, next }
+    }
+
+    pub(crate) fn links(&self) -> (Slot, Slot) {
+        (self.prev, self.next)
+    }
+}
+
+impl Group {
+    pub(crate) fn restored(head: Slot, tail: Slot, len: u32, ending: u32) -> Group {
+        Group { head, tail, len, ending }
+    }
+
+    pub(crate) fn ends(&self) -> (Slot, Slot) {
+        (self.head, self.tail)
+    }
+}
+
 pub(crate) struct Holders {
     holds: Slab<Hold>,
     groups: Slab<Group>,
@@ -36,6 +57,36 @@ pub(crate) struct Holders {
 impl Holders {
     pub(crate) fn new() -> Holders {
         Holders { holds: Slab::new(), groups: Slab::new() }
+    }
+
+    pub(crate) fn holds(&self) -> &Slab<Hold> {
+        &self.holds
+    }
+
+    pub(crate) fn holds_mut(&mut self) -> &mut Slab<Hold> {
+        &mut self.holds
+    }
+
+    pub(crate) fn groups_slab(&self) -> &Slab<Group> {
+        &self.groups
+    }
+
+    pub(crate) fn groups_mut(&mut self) -> &mut Slab<Group> {
+        &mut self.groups
+    }
+
+    pub(crate) fn freeze(&mut self, is_leaky: bool) {
+        self.holds.freeze(is_leaky);
+        self.groups.freeze(is_leaky);
+    }
+
+    pub(crate) fn thaw(&mut self) {
+        self.holds.thaw();
+        self.groups.thaw();
+    }
+
+    pub(crate) fn restored(holds: Slab<Hold>, groups: Slab<Group>) -> Holders {
+        Holders { holds, groups }
     }
 
     pub(crate) fn hold(&self, hold: Slot) -> &Hold {

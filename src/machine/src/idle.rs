@@ -5,17 +5,21 @@
 //! line, and whoever leaves makes a hole in its chunk. A chunk goes when it holds nobody any more, so
 //! there are never more chunks than idle keys.
 
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::slab::{NONE, Slot};
 
 /// As many as fill a cache line with the rest.
-const CHUNK: usize = 13;
+const CHUNK: usize = 11;
 
 #[repr(align(64))]
 struct Chunk {
     /// Records, holes ([`NONE`]) among them.
     members: [Slot; CHUNK],
+    /// Ascends along the list.
+    number: u64,
     prev: Slot,
     /// Of a chunk that is not in use: the next such.
     next: Slot,
@@ -34,11 +38,28 @@ pub(crate) struct Idle {
     head: Slot,
     tail: Slot,
     len: u32,
+    /// How many chunks were ever appended.
+    appended: u64,
+    frozen: Option<Box<Frozen>>,
+}
+
+/// Where a record stands: its chunk's number, and its place there.
+type Place = (u64, u8);
+
+/// The order at a freeze, from `next` to `end`.
+struct Frozen {
+    next: Place,
+    end: Place,
+    left: usize,
+    /// The chunk that `next` is in, or the first after it.
+    chunk: Slot,
+    /// Those that left since.
+    gone: BTreeMap<Place, Slot>,
 }
 
 impl Idle {
     pub(crate) fn new() -> Idle {
-        Idle { chunks: Vec::new(), free: NONE, head: NONE, tail: NONE, len: 0 }
+        Idle { chunks: Vec::new(), free: NONE, head: NONE, tail: NONE, len: 0, appended: 0, frozen: None }
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -60,7 +81,9 @@ impl Idle {
     }
 
     fn append(&mut self) {
-        let chunk = Chunk { members: [NONE; CHUNK], prev: self.tail, next: NONE, used: 0, live: 0 };
+        self.appended += 1;
+        let number = self.appended;
+        let chunk = Chunk { members: [NONE; CHUNK], number, prev: self.tail, next: NONE, used: 0, live: 0 };
         let at = match self.free {
             NONE => {
                 self.chunks.push(chunk);
@@ -82,8 +105,15 @@ impl Idle {
     /// Takes a record out of its chunk.
     pub(crate) fn remove(&mut self, chunk: Slot, record: Slot) {
         let at = &mut self.chunks[chunk as usize];
-        let member = at.members.iter_mut().find(|member| **member == record);
-        *member.expect("a record is in its chunk") = NONE;
+        let place = at.members.iter().position(|member| *member == record);
+        let place = place.expect("a record is in its chunk");
+        at.members[place] = NONE;
+        if let Some(frozen) = &mut self.frozen {
+            let place = (at.number, place as u8);
+            if (frozen.next..frozen.end).contains(&place) {
+                frozen.gone.insert(place, record);
+            }
+        }
         at.live -= 1;
         self.len -= 1;
         if at.live == 0 {
@@ -93,6 +123,9 @@ impl Idle {
 
     fn drop_chunk(&mut self, chunk: Slot) {
         let Chunk { prev, next, .. } = self.chunks[chunk as usize];
+        if let Some(frozen) = self.frozen.as_mut().filter(|frozen| frozen.chunk == chunk) {
+            frozen.chunk = next;
+        }
         match prev {
             NONE => self.head = next,
             prev => self.chunks[prev as usize].next = next,
@@ -103,6 +136,51 @@ impl Idle {
         }
         self.chunks[chunk as usize].next = self.free;
         self.free = chunk;
+    }
+
+    /// Fixes the order as it is now.
+    pub(crate) fn freeze(&mut self) {
+        let end = self.chunks.get(self.tail as usize).map_or((0, 0), |tail| (tail.number, tail.used));
+        let (chunk, left) = (self.head, self.len as usize);
+        let gone = BTreeMap::new();
+        self.frozen = Some(Box::new(Frozen { next: (0, 0), end, left, chunk, gone }));
+    }
+
+    pub(crate) fn thaw(&mut self) {
+        self.frozen = None;
+    }
+
+    /// The next of those that were idle at the freeze, in the order that they had. `None` when all were
+    /// given.
+    pub(crate) fn give(&mut self, max: usize) -> Option<Vec<Slot>> {
+        let Idle { chunks, frozen, .. } = self;
+        let frozen = frozen.as_mut().filter(|frozen| frozen.left > 0)?;
+        let mut given = Vec::new();
+        while given.len() < max && frozen.left > 0 {
+            let live = chunks.get(frozen.chunk as usize).map(|chunk| {
+                let from = if chunk.number == frozen.next.0 { frozen.next.1 } else { 0 };
+                let at = (usize::from(from)..CHUNK).find(|&at| chunk.members[at] != NONE);
+                (chunk, at)
+            });
+            if let Some((chunk, None)) = live {
+                let has_gone = |place: Place| place.0 <= chunk.number;
+                if !frozen.gone.first_key_value().is_some_and(|(&place, _)| has_gone(place)) {
+                    frozen.chunk = chunk.next;
+                    continue;
+                }
+            }
+            let live = live.and_then(|(chunk, at)| Some(((chunk.number, at? as u8), chunk.members[at?])));
+            let gone = frozen.gone.first_key_value().map(|(&place, &record)| (place, record));
+            let (place, record) = match (gone, live) {
+                (Some(gone), Some(live)) => gone.min(live),
+                (gone, live) => gone.or(live)?,
+            };
+            frozen.gone.remove(&place);
+            frozen.next = (place.0, place.1 + 1);
+            frozen.left -= 1;
+            given.push(record);
+        }
+        Some(given)
     }
 
     /// Reads from a chunk, for the sake of reading.

@@ -81,6 +81,7 @@ mod release;
 mod resources;
 mod session;
 mod slab;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 mod tickets;
@@ -90,4 +91,5 @@ mod warm;
 pub use command::{Command, CommandRef};
 pub use machine::{Applied, ApplyError, ClaimView, Counts, Effect, Machine, SessionView};
 pub use news::Place;
+pub use snapshot::{Restore, SnapshotFault};
 pub use tickets::TICKET_MAX;

@@ -2,6 +2,7 @@
 //! sections 1 and 3).
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hasher};
 use core::ops::Bound;
 
@@ -70,13 +71,18 @@ fn place(epoch: Epoch) -> usize {
 }
 
 impl History {
+    pub(crate) const EMPTY: History = History([None; TENURES_KEPT]);
+
     /// The tenure of an epoch, if it is still kept.
     pub(crate) fn tenure(&self, epoch: Epoch) -> Option<&Tenure> {
         self.0[place(epoch)].as_ref().filter(|tenure| tenure.epoch == epoch)
     }
 
-    pub(crate) fn record(&mut self, tenure: Tenure) {
-        self.0[place(tenure.epoch)] = Some(tenure);
+    /// Keeps a tenure; says in which place.
+    pub(crate) fn record(&mut self, tenure: Tenure) -> usize {
+        let place = place(tenure.epoch);
+        self.0[place] = Some(tenure);
+        place
     }
 
     /// All that are kept, in no order of time.
@@ -128,6 +134,69 @@ impl Locks {
         }
     }
 
+    pub(crate) fn freeze(&mut self, is_leaky: bool) {
+        self.records.freeze(is_leaky);
+        self.histories.freeze(is_leaky);
+        self.idle.freeze();
+    }
+
+    pub(crate) fn thaw(&mut self) {
+        self.records.thaw();
+        self.histories.thaw();
+        self.idle.thaw();
+    }
+
+    /// Of these records and their histories, which stand in the same places. Nobody is idle yet.
+    /// `bounds`: how many idle keys there may be, and the floor.
+    pub(crate) fn restored(
+        records: Slab<Lock>,
+        histories: Slab<History>,
+        bounds: (u32, Epoch),
+        hasher: FixedState,
+    ) -> Option<Locks> {
+        let (idle_max, epoch_floor) = bounds;
+        let mut order: Vec<(Key, Slot)> =
+            records.iter().map(|(slot, lock)| (lock.key.clone(), slot)).collect();
+        order.sort_unstable();
+        let is_whole = order.is_sorted_by(|a, b| a.0 < b.0)
+            && records.iter().map(|r| r.0).eq(histories.iter().map(|h| h.0));
+        let mut by_key = HashTable::with_capacity(records.len());
+        let mut name_bytes = 0;
+        for (slot, lock) in records.iter() {
+            name_bytes += lock.key.len() as u64 + bytes_of(lock.resource.as_ref());
+            let hash_of = |&s: &Slot| hash(&hasher, records[s].key.as_bytes());
+            by_key.insert_unique(hash(&hasher, lock.key.as_bytes()), slot, hash_of);
+        }
+        let order = order.into_iter().collect();
+        let idle = Idle::new();
+        let locks =
+            Locks { records, histories, by_key, order, idle, idle_max, epoch_floor, name_bytes, hasher };
+        is_whole.then_some(locks)
+    }
+
+    /// Puts the keys that nobody holds in the order of the idle ones; says whether they are those.
+    pub(crate) fn restore_idle(&mut self, idle: &[Slot]) -> bool {
+        let free = self.records.iter().filter(|(_, lock)| lock.holder == NONE).count();
+        let mut is_listed = alloc::vec![false; self.records.len() + self.records.free_len()];
+        for &slot in idle {
+            let Some(lock) = self.records.get(slot).filter(|lock| lock.holder == NONE) else { return false };
+            if !lock.queue.is_empty() || core::mem::replace(&mut is_listed[slot as usize], true) {
+                return false;
+            }
+            self.records[slot].beside = self.idle.push(slot);
+        }
+        free == idle.len()
+    }
+
+    pub(crate) fn histories_mut(&mut self) -> &mut Slab<History> {
+        &mut self.histories
+    }
+
+    /// The next of the idle keys that were idle at the freeze.
+    pub(crate) fn give_idle(&mut self, max: usize) -> Option<Vec<Slot>> {
+        self.idle.give(max)
+    }
+
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<Slot> {
         let hash = hash(&self.hasher, key);
@@ -172,7 +241,7 @@ impl Locks {
             class,
             is_due: false,
         });
-        let beside = histories.insert(History([None; TENURES_KEPT]));
+        let beside = histories.insert(History::EMPTY);
         assert_eq!(beside, slot, "records and histories come and go together");
         by_key.insert_unique(hash, slot, |&s| self::hash(hasher, records[s].key.as_bytes()));
         let before = order.insert(key, slot);
@@ -239,7 +308,7 @@ impl Locks {
             assert!(self.records[slot].key == *key && self.find(key.as_bytes()) == Some(slot));
         }
         let names = |lock: &Lock| lock.key.len() as u64 + bytes_of(lock.resource.as_ref());
-        assert_eq!(self.name_bytes, self.records.iter().map(|(_, lock)| names(lock)).sum());
+        assert_eq!(self.name_bytes, self.records.iter().map(|(_, lock)| names(lock)).sum::<u64>());
         self.idle.check();
         for lock in self.idle() {
             assert!(lock.holder == NONE && lock.queue.len == 0, "an idle key is free and not awaited");

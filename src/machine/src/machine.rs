@@ -1,5 +1,6 @@
 //! The machine: its parts, its one way in, and its queries.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -19,6 +20,7 @@ use crate::operate::{Acts, Order};
 use crate::resources::Resources;
 use crate::session::{Session, Sessions};
 use crate::slab::Slot;
+use crate::snapshot::Freeze;
 use crate::values::Values;
 
 /// Where in the log a command stands.
@@ -200,6 +202,8 @@ pub struct Machine {
     pub(crate) resources: Resources,
     /// What the last command changed, for those who watch.
     pub(crate) news: Vec<Event>,
+    /// While a snapshot is taken.
+    pub(crate) frozen: Option<Box<Freeze>>,
 }
 
 impl Machine {
@@ -225,6 +229,7 @@ impl Machine {
             values: Values::default(),
             resources: Resources::default(),
             news: Vec::new(),
+            frozen: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! What operators do to other people's sessions and keys (DESIGN section 8), and the record of it.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -12,8 +13,10 @@ use palisade_types::{
 use crate::claims::State;
 use crate::machine::{Applied, Effect, Machine};
 use crate::slab::{NONE, Slot};
+use crate::snapshot::frozen::FrozenQueue;
 
 /// An action that was carried out.
+#[derive(Clone)]
 pub(crate) struct Record {
     pub(crate) revision: LogIndex,
     pub(crate) clock_ms: u64,
@@ -24,14 +27,39 @@ pub(crate) struct Record {
 
 /// The last actions, oldest first.
 #[derive(Default)]
-pub(crate) struct Acts(VecDeque<Record>);
+pub(crate) struct Acts(VecDeque<Record>, Option<Box<FrozenQueue<Record>>>);
 
 impl Acts {
     fn push(&mut self, record: Record) {
         if self.0.len() == OPERATOR_ACTS_KEPT {
-            self.0.pop_front();
+            let oldest = self.0.pop_front();
+            if let (Some(frozen), Some(oldest)) = (&mut self.1, &oldest) {
+                frozen.keep(oldest);
+            }
         }
         self.0.push_back(record);
+    }
+
+    pub(crate) fn freeze(&mut self) {
+        self.1 = Some(Box::new(FrozenQueue::new(&self.0)));
+    }
+
+    pub(crate) fn thaw(&mut self) {
+        self.1 = None;
+    }
+
+    /// The next ones of the freeze.
+    pub(crate) fn give(&mut self, bytes_max: usize) -> Option<Vec<Record>> {
+        let size = |record: &Record| 64 + record.by.len() + record.reason.len() + record.act.key().map_or(0, |key| key.len());
+        self.1.as_mut()?.give(&self.0, bytes_max, size)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn restored(records: Vec<Record>) -> Acts {
+        Acts(records.into(), None)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Record> {

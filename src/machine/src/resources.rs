@@ -5,6 +5,7 @@
 //! Claims are rare beside acquires (one of each pair and client), so these are plain maps. An acquire neither
 //! reads nor writes them.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Bound;
@@ -15,6 +16,7 @@ use palisade_types::limits::{
 use palisade_types::{Key, LogIndex, Mutant, Name, Refusal, Reply, ResourceRow};
 
 use crate::machine::{Applied, Machine};
+use crate::snapshot::frozen::FrozenMap;
 
 /// Every claim, found by its resource, by its key and by its age.
 #[derive(Default)]
@@ -31,6 +33,7 @@ pub(crate) struct Resources {
     last: u64,
     /// Of the names of all claims.
     bytes: u64,
+    frozen: Option<Box<FrozenMap<u64, (Name, Key)>>>,
 }
 
 fn size(resource: &str, key: &str) -> u64 {
@@ -64,6 +67,52 @@ impl Resources {
         self.by_key.contains_key(key)
     }
 
+    fn keep(&mut self, number: u64) {
+        if let Some(frozen) = &mut self.frozen {
+            frozen.keep(&number, self.by_age.get(&number));
+        }
+    }
+
+    pub(crate) fn freeze(&mut self) {
+        self.frozen = Some(Box::new(FrozenMap::new(&self.by_age)));
+    }
+
+    pub(crate) fn thaw(&mut self) {
+        self.frozen = None;
+    }
+
+    /// The next claims of the freeze.
+    pub(crate) fn give(&mut self, bytes_max: usize) -> Option<Vec<(u64, (Name, Key))>> {
+        let cost = |_: &u64, (resource, key): &(Name, Key)| 24 + size(resource, key) as usize;
+        self.frozen.as_mut()?.give(&self.by_age, bytes_max, cost)
+    }
+
+    /// Claims whose numbers ascend up to the last, each once.
+    pub(crate) fn restored(claims: Vec<(u64, Name, Key)>, last: u64) -> Option<Resources> {
+        let is_sorted = claims.is_sorted_by(|a, b| a.0 < b.0);
+        if !is_sorted || claims.last().is_some_and(|claim| claim.0 > last) {
+            return None;
+        }
+        let mut all = Resources { last, ..Resources::default() };
+        for (number, resource, key) in claims {
+            let known = all.by_resource.get_key_value(&resource).map(|(resource, _)| resource.clone());
+            let resource = known.unwrap_or(resource);
+            let known = all.by_key.get_key_value(&key).map(|(key, _)| key.clone());
+            let key = known.unwrap_or(key);
+            all.bytes += size(&resource, &key);
+            let keys = all.by_resource.entry(resource.clone()).or_default();
+            if keys.insert(key.clone(), number).is_some() {
+                return None;
+            }
+            if keys.len() > 1 {
+                all.conflicts.insert(resource.clone());
+            }
+            all.by_key.entry(key.clone()).or_default().insert(resource.clone());
+            all.by_age.insert(number, (resource, key));
+        }
+        Some(all)
+    }
+
     /// The number of a claim.
     fn find(&self, resource: &str, key: &str) -> Option<u64> {
         self.by_resource.get(resource)?.get(key).copied()
@@ -72,7 +121,9 @@ impl Resources {
     /// The newest claim is this one from now on.
     fn claim(&mut self, resource: &str, key: &str) {
         self.last += 1;
+        self.keep(self.last);
         if let Some(before) = self.find(resource, key) {
+            self.keep(before);
             let names = self.by_age.remove(&before).expect("a claim has its place in the order");
             if let Some(keys) = self.by_resource.get_mut(resource)
                 && let Some(number) = keys.get_mut(key)
@@ -111,6 +162,7 @@ impl Resources {
                 self.by_key.remove(key);
             }
         }
+        self.keep(number);
         self.by_age.remove(&number);
         self.bytes -= size(resource, key);
     }

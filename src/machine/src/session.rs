@@ -108,6 +108,31 @@ impl Sessions {
         }
     }
 
+    /// Of these records.
+    pub(crate) fn restored(records: Slab<Session>, hasher: FixedState) -> Option<Sessions> {
+        let mut sessions = Sessions::new(hasher);
+        sessions.records = records;
+        let Sessions { records, by_id, by_token, order, tag_bytes, .. } = &mut sessions;
+        let mut dead = BTreeMap::new();
+        for (slot, session) in records.iter() {
+            let others = if session.is_live() { &mut *order } else { &mut dead };
+            if others.insert(session.opened, slot).is_some() {
+                return None;
+            }
+            if !session.is_live() {
+                continue;
+            }
+            *tag_bytes += session.tag_bytes();
+            let (id, token) = (hasher.hash_one(session.opened.0), hasher.hash_one(session.token.0));
+            if by_token.find(token, |&s| records[s].token == session.token).is_some() {
+                return None;
+            }
+            by_id.insert_unique(id, slot, |&s| hasher.hash_one(records[s].opened.0));
+            by_token.insert_unique(token, slot, |&s| hasher.hash_one(records[s].token.0));
+        }
+        Some(sessions)
+    }
+
     /// Bytes of the tags of those that live.
     pub(crate) fn tag_bytes(&self) -> u64 {
         self.tag_bytes
@@ -200,7 +225,7 @@ impl Sessions {
         }
         let live = self.records.iter().filter(|(_, s)| s.is_live()).count();
         let tags = self.records.iter().filter(|(_, s)| s.is_live()).map(|(_, s)| s.tag_bytes());
-        assert_eq!(self.tag_bytes, tags.sum());
+        assert_eq!(self.tag_bytes, tags.sum::<u64>());
         assert!(live == self.order.len() && live == self.by_id.len() && live == self.by_token.len());
         for (&opened, &slot) in &self.order {
             let session = &self.records[slot];

@@ -23,6 +23,8 @@ mod quarantine;
 mod random;
 mod resources;
 mod shared;
+mod snapshot;
+mod snapshot_damage;
 mod tickets;
 mod values;
 
@@ -35,6 +37,8 @@ pub(crate) struct World {
     watcher: news::Watcher,
     pub(crate) index: u64,
     pub(crate) clock_ms: u64,
+    /// What was applied.
+    log: Vec<(Applied, Vec<u8>)>,
 }
 
 pub(crate) fn name(text: &str) -> Name {
@@ -64,6 +68,7 @@ impl World {
             watcher: news::Watcher::default(),
             index: 0,
             clock_ms: 1_000,
+            log: Vec::new(),
         }
     }
 
@@ -84,6 +89,7 @@ impl World {
         assert_eq!(self.machine.news(), self.model.news(), "news of {command:?} at {}", self.index);
         assert_eq!(effects, models, "the machine and the model disagree on {command:?} at {}", self.index);
         assert_eq!(effects, twins, "the hash seed shows at {}", self.index);
+        self.log.push((at, bytes));
         let replies = effects.iter().filter(|e| matches!(e, Effect::Reply(_))).count();
         assert_eq!(replies, usize::from(!matches!(command, Command::Sweep { .. })), "one reply each");
         assert!(effects.iter().skip(1).all(|e| !matches!(e, Effect::Reply(_))) || replies == 0, "and first");

@@ -8,6 +8,8 @@ use alloc::vec::Vec;
 use palisade_types::limits::OUTCOMES_KEPT;
 use palisade_types::{Outcome, Ticket};
 
+use crate::snapshot::{self, v1};
+
 /// The highest number a ticket may have. Clients count 1, 2, 3 …, so none ever gets there.
 pub const TICKET_MAX: Ticket = Ticket((1 << 60) - 1);
 
@@ -181,6 +183,55 @@ impl Tickets {
         let older = self.rest.iter().flat_map(|rest| rest.older.iter());
         let forced = older.chain([&self.newest]).filter(|run| run.outcome == Outcome::Forced);
         forced.flat_map(|run| run.tickets()).map(Ticket)
+    }
+
+    /// As a snapshot has them: all up to the first are finished, further ranges, the newest run, older ones.
+    pub(crate) fn save(&self) -> (u64, Vec<(u64, u64)>, v1::Run, Vec<v1::Run>) {
+        let run = |run: &Run| v1::Run {
+            last: run.last,
+            len: run.len,
+            outcome: snapshot::code::outcome(run.outcome),
+        };
+        let older = self.rest.iter().flat_map(|rest| rest.older.iter());
+        (self.low, self.further().to_vec(), run(&self.newest), older.map(run).collect())
+    }
+
+    /// The same back, if it is what always holds. Runs: last, length, outcome; the newest is last.
+    pub(crate) fn restored(
+        low: u64,
+        ranges: Vec<(u64, u64)>,
+        runs: Vec<(u64, u16, Outcome)>,
+    ) -> Option<Tickets> {
+        let mut last = low;
+        for &(from, to) in &ranges {
+            if from <= last.checked_add(1)? || to < from {
+                return None;
+            }
+            last = to;
+        }
+        if last > TICKET_MAX.0 {
+            return None;
+        }
+        let mut runs: Vec<Run> =
+            runs.into_iter().map(|(last, len, outcome)| Run { last, len, outcome }).collect();
+        let newest = runs.pop()?;
+        let older_len = runs.iter().map(|run| usize::from(run.len)).sum::<usize>();
+        let is_empty = newest.len == 0 && newest.last == 0 && newest.outcome == Outcome::Unknown;
+        if older_len + usize::from(newest.len) > OUTCOMES_KEPT
+            || (newest.len == 0 && !(is_empty && runs.is_empty()))
+            || runs.iter().any(|run| run.len == 0)
+            || runs.iter().chain([&newest]).any(|run| u64::from(run.len) > run.last)
+        {
+            return None;
+        }
+        let older = VecDeque::from(runs);
+        let has_rest = !ranges.is_empty() || !older.is_empty();
+        let rest = has_rest.then(|| Box::new(Rest { ranges, older, older_len }));
+        let tickets = Tickets { low, newest, rest };
+        let all = tickets.rest.iter().flat_map(|rest| rest.older.iter()).chain([&tickets.newest]);
+        let is_finished =
+            all.flat_map(|&run| run.tickets()).all(|ticket| tickets.is_finished(Ticket(ticket)));
+        is_finished.then_some(tickets)
     }
 
     pub(crate) fn check(&self) {

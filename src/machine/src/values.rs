@@ -4,13 +4,18 @@
 //! Puts are rare beside acquires, so these are plain maps, and nothing of them stands in the records that
 //! acquires work on but the number of a session's keys.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::ops::Bound;
 
 use palisade_types::{Cause, Key, LogIndex, Name};
 
+use crate::snapshot::frozen::{FrozenMap, FrozenQueue};
+
 /// What an ephemeral key holds.
+#[derive(Clone)]
 pub(crate) struct Value {
     pub(crate) bytes: Arc<[u8]>,
     /// Whose: the session's id within the shard, and its owner tag.
@@ -33,6 +38,8 @@ pub(crate) struct Values {
     ending: VecDeque<Key>,
     /// Of all names and values.
     bytes: u64,
+    frozen: Option<Box<FrozenMap<Key, Value>>>,
+    frozen_ending: Option<Box<FrozenQueue<Key>>>,
 }
 
 fn size(key: &Key, value: &Value) -> u64 {
@@ -40,6 +47,58 @@ fn size(key: &Key, value: &Value) -> u64 {
 }
 
 impl Values {
+    fn keep(&mut self, key: &Key) {
+        if let Some(frozen) = &mut self.frozen {
+            frozen.keep(key, self.by_key.get(key));
+        }
+    }
+
+    pub(crate) fn freeze(&mut self) {
+        self.frozen = Some(Box::new(FrozenMap::new(&self.by_key)));
+        self.frozen_ending = Some(Box::new(FrozenQueue::new(&self.ending)));
+    }
+
+    pub(crate) fn thaw(&mut self) {
+        (self.frozen, self.frozen_ending) = (None, None);
+    }
+
+    /// The next keys and values of the freeze.
+    pub(crate) fn give(&mut self, bytes_max: usize) -> Option<Vec<(Key, Value)>> {
+        let cost = |key: &Key, value: &Value| 72 + size(key, value) as usize;
+        self.frozen.as_mut()?.give(&self.by_key, bytes_max, cost)
+    }
+
+    /// The next of those that waited for a sweep at the freeze.
+    pub(crate) fn give_ending(&mut self, bytes_max: usize) -> Option<Vec<Key>> {
+        self.frozen_ending.as_mut()?.give(&self.ending, bytes_max, |key| 8 + key.len())
+    }
+
+    /// Keys that ascend, and those of them that wait for a sweep, each once.
+    pub(crate) fn restored(keys: Vec<(Key, Value)>, ending: Vec<Key>) -> Option<Values> {
+        if !keys.is_sorted_by(|a, b| a.0 < b.0) {
+            return None;
+        }
+        let bytes = keys.iter().map(|(key, value)| size(key, value)).sum();
+        let waiting = keys.iter().filter(|(_, value)| value.ending.is_some()).map(|(key, _)| key);
+        let listed: BTreeSet<&Key> = ending.iter().collect();
+        if listed.len() != ending.len() || !waiting.eq(listed.iter().copied()) {
+            return None;
+        }
+        let mut by_session: BTreeMap<LogIndex, Vec<Key>> = BTreeMap::new();
+        for (key, value) in keys.iter().filter(|(_, value)| value.ending.is_none()) {
+            by_session.entry(value.session).or_default().push(key.clone());
+        }
+        let by_session = by_session.into_iter().map(|(session, keys)| (session, keys.into_iter().collect()));
+        let by_session = by_session.collect();
+        let (by_key, ending) = (keys.into_iter().collect(), ending.into());
+        Some(Values { by_key, by_session, ending, bytes, frozen: None, frozen_ending: None })
+    }
+
+    /// The live sessions that have keys, and how many.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = (LogIndex, u32)> {
+        self.by_session.iter().map(|(&session, keys)| (session, keys.len() as u32))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.by_key.len()
     }
@@ -59,6 +118,7 @@ impl Values {
 
     /// Puts a value of a live session in the place of what the key had; returns that.
     pub(crate) fn insert(&mut self, key: Key, value: Value) -> Option<Value> {
+        self.keep(&key);
         self.bytes += size(&key, &value);
         self.by_session.entry(value.session).or_default().insert(key.clone());
         let session = value.session;
@@ -74,6 +134,7 @@ impl Values {
 
     /// Takes a key away, which is not among those that wait for a sweep.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Value> {
+        self.keep(key);
         let value = self.by_key.remove(key)?;
         self.bytes -= size(key, &value);
         self.disown(value.session, key);
@@ -95,6 +156,7 @@ impl Values {
 
     /// Puts a key of an ended session among those that wait for a sweep.
     pub(crate) fn leave(&mut self, key: Key, cause: Cause) {
+        self.keep(&key);
         let value = self.by_key.get_mut(&key).expect("a session's keys are there");
         value.ending = Some(cause);
         self.ending.push_back(key);
@@ -102,7 +164,11 @@ impl Values {
 
     /// The next key to go in a sweep, no longer among those that wait.
     pub(crate) fn next_ending(&mut self) -> Option<Key> {
-        self.ending.pop_front()
+        let first = self.ending.pop_front()?;
+        if let Some(frozen) = &mut self.frozen_ending {
+            frozen.keep(&first);
+        }
+        Some(first)
     }
 
     /// The keys with this prefix from behind `after`, in order.

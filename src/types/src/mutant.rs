@@ -2,7 +2,7 @@
 //! numbers are those of the catalogue of Raft and lock-server bugs kept in `tests/SIMULATION.md`; the D
 //! is one of deadlines, the O
 //! are bugs of what operators do, the V bugs of ephemeral keys, the L and E those of locks and elections, the F
-//! those of reads, the W those of watches, the R those of the registry of resources, the S those of snapshots, the C
+//! those of reads, the W those of watches, the R those of the registry of resources, the S and P those of snapshots, the C
 //! storage faults that snapshots and the log behind them must stand.
 //! No configuration file, flag or message can reach this: a server always runs with none.
 
@@ -26,6 +26,16 @@ pub enum Mutant {
     B13 = 13,
     /// A request is answered with success because its index was committed, whoever's entry is there.
     B14 = 14,
+    /// Finished tickets are missing from a snapshot: a command that is sent again runs again.
+    B12 = 12,
+    /// A snapshot shows records that changed while it was taken as they are then.
+    P4 = 67,
+    /// The floor of the epochs is missing from a snapshot.
+    P1 = 64,
+    /// Queues come out of a snapshot backwards.
+    P2 = 65,
+    /// Ended sessions are missing from a snapshot: a token opens a second session.
+    P3 = 66,
     /// A leader acts on session deadlines it kept from an earlier term.
     B20 = 20,
     /// A lock is granted to a waiter whose session has ended.
@@ -96,7 +106,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 41] = [
+    pub const ALL: [Mutant; 46] = [
         Mutant::B1,
         Mutant::B3,
         Mutant::B4,
@@ -105,6 +115,11 @@ impl Mutant {
         Mutant::B9,
         Mutant::B13,
         Mutant::B14,
+        Mutant::B12,
+        Mutant::P4,
+        Mutant::P1,
+        Mutant::P2,
+        Mutant::P3,
         Mutant::B20,
         Mutant::B22,
         Mutant::B24,
@@ -146,7 +161,7 @@ impl Mutant {
 
 /// Which bugs are switched on. None, outside the simulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Mutants(u64);
+pub struct Mutants(u128);
 
 impl Mutants {
     /// No bug: what ships.

@@ -53,6 +53,14 @@ impl OperatorAct {
         }
     }
 
+    /// The key it is about, if it is about one.
+    pub fn key(&self) -> Option<&Key> {
+        match self {
+            OperatorAct::ForceRelease { key, .. } | OperatorAct::Retire { key, .. } => Some(key),
+            OperatorAct::ReportDead { .. } | OperatorAct::Evict { .. } => None,
+        }
+    }
+
     /// The session it ends, if that is what it does.
     pub fn ends(&self) -> Option<SessionId> {
         self.as_ref().ends()

@@ -198,14 +198,17 @@ fn an_ephemeral_key_that_vanishes_in_silence_is_found() {
     hunt(Mutant::W5);
 }
 
+/// Bugs of snapshots, which the simulator does not take: `palisade-machine` finds them with its own tests.
+const ELSEWHERE: [Mutant; 6] = [Mutant::B36, Mutant::B12, Mutant::P4, Mutant::P1, Mutant::P2, Mutant::P3];
+
 #[test]
 fn every_mutant_has_its_test() {
     // B36 has one in the tests of Raft itself: here whatever it does is soon set right.
     let source = include_str!("mutants.rs");
-    for mutant in Mutant::ALL.into_iter().filter(|m| !Mutant::OF_THE_LOG.contains(m)) {
-        let elsewhere = mutant == Mutant::B36;
+    let of_the_log = |m: &Mutant| Mutant::OF_THE_LOG.contains(m);
+    for mutant in Mutant::ALL.into_iter().filter(|m| !of_the_log(m) && !ELSEWHERE.contains(m)) {
         let hunted = |how: &str| source.contains(&format!("{how}(Mutant::{mutant:?});"));
-        assert!(elsewhere || hunted("hunt") || hunted("hunt_in_raft"), "{mutant:?} is hunted by no test");
+        assert!(hunted("hunt") || hunted("hunt_in_raft"), "{mutant:?} is hunted by no test");
     }
 }
 

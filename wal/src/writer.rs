@@ -95,6 +95,9 @@ struct Queued {
     truncate_after: Option<LogIndex>,
     restart: Option<Edge>,
     blocks: VecDeque<Block>,
+    /// Committed when this was accepted. On record no sooner: a cut that comes before it in the queue
+    /// may reach below.
+    commit_hint: LogIndex,
 }
 
 enum Job {
@@ -205,10 +208,16 @@ impl Wal {
             assert!(end.chain.is_none_or(|c| c == block.prev_chain()), "blocks continue the chain");
             (end.last, end.chain, end.term) = (block.last(), Some(block.chain()), block.term());
         }
-        self.commit_hint = self.commit_hint.max(commit_hint);
         self.committed = self.committed.max(commit_hint);
         let blocks = blocks.into();
-        self.queue.push_back(Queued { persist, hard_state, truncate_after, restart: None, blocks });
+        self.queue.push_back(Queued {
+            persist,
+            hard_state,
+            truncate_after,
+            restart: None,
+            blocks,
+            commit_hint,
+        });
         self.skip_empty();
     }
 
@@ -326,6 +335,7 @@ impl Wal {
         while self.flight.is_none()
             && let Some(queued) = self.queue.pop_front_if(|q| !writes(q))
         {
+            self.commit_hint = self.commit_hint.max(queued.commit_hint);
             self.durable = queued.persist;
         }
     }
@@ -343,6 +353,7 @@ impl Wal {
             {
                 break;
             }
+            self.commit_hint = self.commit_hint.max(queued.commit_hint);
             if queued.restart.is_some() {
                 flight.restart = queued.restart.take();
                 flight.persist = Some(queued.persist);
@@ -369,7 +380,8 @@ impl Wal {
         let hard_state = hard_state.filter(|h| (h.term, h.vote) != (in_force.term, in_force.vote));
         let batch = flight.truncate_after.is_some() || flight.restart.is_some() || !flight.blocks.is_empty();
         if let Some(state) = hard_state {
-            let commit = state.commit.max(self.commit_hint).min(self.last);
+            let kept = flight.truncate_after.unwrap_or(self.last);
+            let commit = state.commit.max(self.commit_hint).min(self.last).min(kept);
             let record = HardRecord { state: HardState { commit, ..state }, batch: self.seq };
             flight.staged = Some(self.hard.stage(record));
             flight.steps.extend([Step::HardFirst, Step::HardSecond]);
@@ -670,6 +682,7 @@ impl Wal {
             truncate_after: None,
             restart: Some(edge),
             blocks: VecDeque::new(),
+            commit_hint: LogIndex(0),
         });
     }
 

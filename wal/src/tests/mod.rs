@@ -4,6 +4,7 @@
 mod crash;
 mod damage;
 mod format;
+mod keep;
 mod ordering;
 mod slots;
 mod snapshots;

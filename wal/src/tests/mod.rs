@@ -6,6 +6,7 @@ mod damage;
 mod format;
 mod keep;
 mod ordering;
+mod rot;
 mod slots;
 mod snapshots;
 mod space;

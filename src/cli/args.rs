@@ -93,6 +93,8 @@ pub(crate) enum Verb {
     Gate(super::gate::GateArgs),
     /// Examine this host before a node runs on it: status 1, and what to change, when it should not.
     Doctor(DoctorArgs),
+    /// Look at the log and the snapshots of a node that is stopped.
+    Log(LogArgs),
 }
 
 #[derive(Args, Debug)]
@@ -173,6 +175,21 @@ pub(crate) struct FormatArgs {
     pub(crate) insecure: bool,
     /// The directory: missing or empty.
     pub(crate) dir: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LogArgs {
+    #[command(subcommand)]
+    pub(crate) verb: LogVerb,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum LogVerb {
+    /// Show what the directory holds, and what a start would make of it. Status 78 if it would be refused.
+    Inspect(ServeArgs),
+    /// Read and check everything. Status 0: a start finds nothing to repair. 1: a start would mend it, or
+    /// something not needed now is damaged. 78: a start is refused.
+    Verify(ServeArgs),
 }
 
 #[derive(Args, Debug)]

@@ -14,6 +14,7 @@ mod exit;
 mod gate;
 mod keep;
 mod lock;
+mod log;
 mod node;
 mod observe;
 mod operator;
@@ -65,6 +66,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
         Verb::Serve(args) => node::serve(&global, &args),
         Verb::Format(args) => node::format(&global, &args),
         Verb::Doctor(args) => doctor::run(&global, &args),
+        Verb::Log(args) => log::run(&global, &args),
         verb => {
             connect::start_log(&global);
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -94,7 +96,9 @@ fn run(cli: Cli) -> Result<u8, Failure> {
                     Verb::Retire(args) => operator::retire(&global, &args).await,
                     Verb::Acts(args) => operator::acts(&global, &args).await,
                     Verb::Gate(args) => gate::run(args).await,
-                    Verb::Serve(_) | Verb::Format(_) | Verb::Doctor(_) => unreachable!("answered above"),
+                    Verb::Serve(_) | Verb::Format(_) | Verb::Doctor(_) | Verb::Log(_) => {
+                        unreachable!("answered above")
+                    }
                 }
             });
             // A name look-up may still sit in a thread of the runtime; nobody waits for it.

@@ -13,9 +13,8 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use core::time::Duration;
 use palisade_types::hash::hash128;
-use palisade_types::{Block, Edge, HardState, LogIndex, Mutant, Rng, SnapshotId, Term, Time};
+use palisade_types::{Block, Edge, HardState, LogIndex, Mutant, Rng, Term, Time};
 
-use crate::archive::Place;
 use crate::batch::{self, BATCH_HEADER, BatchHeader};
 use crate::config::WalConfig;
 use crate::flight::{Flight, Step, Written, batch_parts, restart_body};
@@ -26,7 +25,9 @@ use crate::recover::Tail;
 use crate::scan::{Begin, edge_of};
 use crate::segment::{DATA_START, Opening, SegmentHeader, segment_file};
 use crate::slots::Slots;
-use crate::snapshots::{LogEnd, Removal, SnapshotLost, Snapshots};
+use crate::snapshots::{Removal, Snapshots};
+
+mod behind;
 
 /// How long after the last batch an idle log writes the seal that proves it durable.
 const SEAL_AFTER: Duration = Duration::from_millis(10);
@@ -95,6 +96,9 @@ struct Queued {
     truncate_after: Option<LogIndex>,
     restart: Option<Edge>,
     blocks: VecDeque<Block>,
+    /// Committed when this was accepted. On record no sooner: a cut that comes before it in the queue
+    /// may reach below.
+    commit_hint: LogIndex,
 }
 
 enum Job {
@@ -205,10 +209,16 @@ impl Wal {
             assert!(end.chain.is_none_or(|c| c == block.prev_chain()), "blocks continue the chain");
             (end.last, end.chain, end.term) = (block.last(), Some(block.chain()), block.term());
         }
-        self.commit_hint = self.commit_hint.max(commit_hint);
         self.committed = self.committed.max(commit_hint);
         let blocks = blocks.into();
-        self.queue.push_back(Queued { persist, hard_state, truncate_after, restart: None, blocks });
+        self.queue.push_back(Queued {
+            persist,
+            hard_state,
+            truncate_after,
+            restart: None,
+            blocks,
+            commit_hint,
+        });
         self.skip_empty();
     }
 
@@ -326,6 +336,7 @@ impl Wal {
         while self.flight.is_none()
             && let Some(queued) = self.queue.pop_front_if(|q| !writes(q))
         {
+            self.commit_hint = self.commit_hint.max(queued.commit_hint);
             self.durable = queued.persist;
         }
     }
@@ -343,6 +354,7 @@ impl Wal {
             {
                 break;
             }
+            self.commit_hint = self.commit_hint.max(queued.commit_hint);
             if queued.restart.is_some() {
                 flight.restart = queued.restart.take();
                 flight.persist = Some(queued.persist);
@@ -369,7 +381,8 @@ impl Wal {
         let hard_state = hard_state.filter(|h| (h.term, h.vote) != (in_force.term, in_force.vote));
         let batch = flight.truncate_after.is_some() || flight.restart.is_some() || !flight.blocks.is_empty();
         if let Some(state) = hard_state {
-            let commit = state.commit.max(self.commit_hint).min(self.last);
+            let kept = flight.truncate_after.unwrap_or(self.last);
+            let commit = state.commit.max(self.commit_hint).min(self.last).min(kept);
             let record = HardRecord { state: HardState { commit, ..state }, batch: self.seq };
             flight.staged = Some(self.hard.stage(record));
             flight.steps.extend([Step::HardFirst, Step::HardSecond]);
@@ -568,150 +581,6 @@ impl Wal {
         self.background = Some((id, Job::Trim));
         Some(DiskOp::Truncate { id, file, len })
     }
-}
-
-impl Wal {
-    /// Begins to write a snapshot, one's own or a leader's, of the state after `last`, the end of a
-    /// block of this term, chain hash and clock. Its chunks follow by [`Wal::snapshot_push`].
-    ///
-    /// # Panics
-    /// While another is being written, and on one that is not newer than [`Wal::snapshot`].
-    pub fn snapshot_begin(&mut self, last: LogIndex, term: Term, chain: u128, clock_ms: u64) {
-        let salt = draw_salt(&mut self.salts, last.0, self.seq);
-        self.snapshots.begin(Edge { index: last, term, chain, clock_ms }, salt);
-    }
-
-    /// Whether there is room for another chunk. Never more than a few wait for the disk.
-    pub fn snapshot_wants_chunk(&self) -> bool {
-        self.snapshots.wants_chunk()
-    }
-
-    /// Takes the next chunk. Those of a snapshot that was given up are dropped: see
-    /// [`Wal::take_snapshot_end`].
-    ///
-    /// # Panics
-    /// On an empty chunk or one above [`palisade_types::SNAPSHOT_CHUNK_MAX`], or after
-    /// [`Wal::snapshot_finish`].
-    pub fn snapshot_push(&mut self, chunk: Bytes) {
-        self.snapshots.push(chunk);
-    }
-
-    /// All chunks are in. Returns the name that they add up to, or `None` if the snapshot was given up
-    /// meanwhile. A leader's that has another name is to be aborted: it is not what was sent.
-    ///
-    /// The snapshot is durable under its name only after all that was accepted until now is.
-    ///
-    /// # Panics
-    /// On a snapshot without a chunk.
-    pub fn snapshot_finish(&mut self) -> Option<SnapshotId> {
-        self.snapshots.finish(self.accepted.persist)
-    }
-
-    /// Gives up the snapshot being written; what is on the disk of it is removed. Without effect once
-    /// it is being given its name: it is then a snapshot like any other.
-    pub fn snapshot_abort(&mut self) {
-        self.snapshots.abort();
-    }
-
-    /// A snapshot is being written: until it is durable and checked, or given up.
-    pub fn is_writing_snapshot(&self) -> bool {
-        self.snapshots.is_writing()
-    }
-
-    /// How the last snapshot ended, once: durable and read again, or lost. Nothing after an abort.
-    pub fn take_snapshot_end(&mut self) -> Option<Result<SnapshotId, SnapshotLost>> {
-        self.snapshots.take_end()
-    }
-
-    /// The newest durable snapshot: synced, its name as well, and read again.
-    pub fn snapshot(&self) -> Option<SnapshotId> {
-        self.snapshots.newest()
-    }
-
-    /// Lets whole segments go whose batches all end at or before `keep_after`: never what the newest
-    /// snapshot needs, nor what the one before it would need should the newest rot. In the background,
-    /// the oldest first.
-    pub fn compact(&mut self, keep_after: LogIndex) {
-        let floor = self.snapshots.floor();
-        let below = |b: &Begin| b.segment <= floor && b.edge.is_some_and(|e| e.index <= keep_after);
-        let Some(first) = self.begins.iter().rev().find(|b| below(b)).map(|b| b.segment) else { return };
-        let queued = |number| {
-            self.snapshots.removals.iter().any(|r| matches!(r, Removal::Segment(n, _) if *n == number))
-        };
-        let under_way = |number| matches!(&self.background, Some((_, Job::Remove(Removal::Segment(n, _)))) if *n == number);
-        let go: Vec<u64> = self
-            .begins
-            .iter()
-            .map(|b| b.segment)
-            .take_while(|n| *n < first)
-            .filter(|n| !queued(*n) && !under_way(*n))
-            .collect();
-        for number in go {
-            let file = segment_file(self.config.shard, number);
-            self.snapshots.removals.push_back(Removal::Segment(number, file));
-        }
-    }
-
-    /// A leader's snapshot, durable here, replaces the log: all of it goes, and it goes on behind the
-    /// snapshot's end. Ordered with the persists; [`Wal::durable`] reaches `persist` when it is so. Not for
-    /// a log that has that edge: it holds what follows, and nothing need be written.
-    ///
-    /// # Panics
-    /// Unless the snapshot is [`Wal::snapshot`], and on a persist number that does not rise.
-    pub fn install(&mut self, persist: u64, id: SnapshotId) {
-        assert!(self.snapshot() == Some(id), "a snapshot is used once it is durable and checked");
-        assert!(persist > self.accepted.persist, "persist numbers rise");
-        let edge = id.edge();
-        self.accepted = Accepted { persist, last: edge.index, chain: Some(edge.chain), term: edge.term };
-        self.committed = self.committed.max(edge.index);
-        self.queue.push_back(Queued {
-            persist,
-            hard_state: None,
-            truncate_after: None,
-            restart: Some(edge),
-            blocks: VecDeque::new(),
-        });
-    }
-
-    /// Wants a chunk of a snapshot for a peer. It comes by [`Wal::take_chunk`] under the same tag.
-    pub fn read_chunk(&mut self, tag: u64, id: SnapshotId, chunk: u32) {
-        self.snapshots.read_chunk(tag, id, chunk);
-    }
-
-    /// The next chunk that was read and checked, or why it could not be: then the snapshot is not to be
-    /// sent any more.
-    pub fn take_chunk(&mut self) -> Option<(u64, DiskResult)> {
-        self.snapshots.take_chunk()
-    }
-
-    fn snapshot_op(&mut self) -> Option<DiskOp> {
-        if !self.is_open() {
-            return None;
-        }
-        let Wal { snapshots, next_op, begins, committed, durable, seq, .. } = self;
-        let mut op_id = || {
-            *next_op += 1;
-            OpId(*next_op)
-        };
-        let place = |edge: Edge| place_before(begins, edge.index.min(*committed));
-        let end = LogEnd { durable: *durable, seq: *seq };
-        snapshots.poll(end, place, &mut op_id).or_else(|| snapshots.poll_read(&mut op_id))
-    }
-
-    fn removed(&mut self, removal: &Removal) {
-        match removal {
-            Removal::Snapshot(file) => self.snapshots.removed(file),
-            Removal::Segment(number, _) => self.begins.retain(|b| b.segment != *number),
-        }
-    }
-}
-
-/// The last segment that begins at or before an index that no cut goes below.
-fn place_before(begins: &VecDeque<Begin>, index: LogIndex) -> Place {
-    let fits = |b: &&Begin| b.edge.is_some_and(|e| e.index <= index);
-    let place = |b: &Begin| b.edge.map(|edge| Place { segment: b.segment, seq: b.seq, chain: b.chain, edge });
-    let found = begins.iter().rev().find(fits).and_then(place);
-    found.expect("a log begins at or before what is committed")
 }
 
 /// A salt for one segment. The draws differ between starts because the seed does; number and

@@ -110,7 +110,7 @@ fn writes_side_by_side_end_each_once_and_reuse_no_buffer_in_flight() {
                 while ended.len() < WRITES as usize {
                     for event in wait(&mut disk, &inbox).await {
                         match event {
-                            Event::Disk { id, result: Ok(()), .. } => ended.push(id.0),
+                            Event::Disk { id, result: Ok(_), .. } => ended.push(id.0),
                             other => panic!("{other:?}"),
                         }
                     }

@@ -155,7 +155,7 @@ impl Mutant {
         Mutant::C14,
     ];
 
-    /// Those of the log on disk whose tests are beside it, in `wal/src/tests/mutants.rs`.
+    /// Those of the log on disk whose tests are beside it, in `wal/src/tests/rot.rs`.
     pub const OF_THE_LOG: [Mutant; 5] = [Mutant::C5, Mutant::C10, Mutant::C12, Mutant::C13, Mutant::C14];
 }
 

@@ -32,7 +32,7 @@ fn refused_or_same(run: &Run, disk: &SimDisk, what: &str) -> Result<(), RecoverE
 }
 
 /// Whether a byte is not zero, or within 8 bytes of one.
-fn near_content(bytes: &[u8], at: u64) -> bool {
+pub(crate) fn near_content(bytes: &[u8], at: u64) -> bool {
     let at = at as usize;
     bytes[at.saturating_sub(8)..bytes.len().min(at + 8)].iter().any(|b| *b != 0)
 }

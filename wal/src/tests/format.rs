@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 use palisade_types::hash::hash128;
-use palisade_types::{LogIndex, Time};
+use palisade_types::{LogIndex, Term, Time};
 
 use super::{Run, SHARD, config, formatted, hard, identity, recover};
 use crate::*;
@@ -145,6 +145,60 @@ fn identity_and_boot_record() {
         assert_eq!((u32_at(page, 63), u32_at(page, 67), u32_at(page, 71)), (1, 2, 3));
         assert_eq!(u32_at(page, 75), identity().limits.sessions);
     }
+}
+
+#[test]
+fn the_snapshot_and_a_replaced_log() {
+    let mut run = small_log();
+    let edge = palisade_types::Edge { index: LogIndex(9), term: Term(4), chain: 7 << 90, clock_ms: 5 };
+    let id = run.hand_snapshot(edge, 2);
+    run.settle();
+    run.wal.install(3, id);
+    run.settle();
+    let file = run.disk.read(&snapshot_file(SHARD, LogIndex(9))).unwrap();
+    check_page(&file[..PAGE], b"PSNP", 1, 0);
+    let edge_at = |at: usize| {
+        (u64_at(&file, at), u64_at(&file, at + 8), u128_at(&file, at + 16), u64_at(&file, at + 32))
+    };
+    assert_eq!(edge_at(48), (9, 4, 7 << 90, 5));
+    assert_eq!((u64_at(&file, 88), u32_at(&file, 96)), (8000, 2), "bytes, chunks");
+    assert_eq!((u64_at(&file, 132), u64_at(&file, 140), u128_at(&file, 148)), (1, 0, 0), "segment, batch");
+    assert_eq!(edge_at(164), (0, 0, 0, 0));
+    assert_eq!(u64_at(&file, 204), 2, "durable_upto");
+    assert!(file[212..4092].iter().all(|b| *b == 0));
+    let mut all = Vec::new();
+    for (number, len) in [(0, 3000), (1, 5000)] {
+        let chunk = &file[4096 + number * 135_168..];
+        assert_eq!((&chunk[..4], u16_at(chunk, 4), u16_at(chunk, 6)), (&b"PCHK"[..], 1, 0));
+        check_owner(chunk, 0);
+        assert_eq!(u128_at(chunk, 48), u128_at(&file, 116), "salt");
+        assert_eq!((u32_at(chunk, 64), u32_at(chunk, 68)), (number as u32, len as u32));
+        let checked = [&chunk[..72], &chunk[76..76 + len]].concat();
+        assert_eq!(u32_at(chunk, 72), crc32fast::hash(&checked));
+        all.extend_from_slice(&chunk[76..76 + len]);
+    }
+    assert_eq!(u128_at(&file, 100), hash128(&all), "digest");
+    let log = run.disk.read(&segment_file(SHARD, 1)).unwrap();
+    let batch = &log[36864 + 2 * PAGE..];
+    assert_eq!((&batch[..4], u16_at(batch, 4), u16_at(batch, 6)), (&b"PBAT"[..], 2, 2), "format, flag");
+    assert_eq!((u64_at(batch, 88), u64_at(batch, 96), u64_at(batch, 104)), (0, 9, 4), "first, last, term");
+    assert_eq!((u32_at(batch, 152), u32_at(batch, 156)), (40, 0), "body, blocks");
+    assert_eq!(batch[168..208], file[48..88], "the edge");
+    // A change that alters this must raise a format number.
+    let all: Vec<u8> = run.disk.files().iter().flat_map(|f| run.disk.read(f).unwrap()).collect();
+    assert_eq!(std::format!("{:032x}", hash128(&all)), "52a32cbc92142a65cc845c49437135f2");
+}
+
+#[test]
+fn a_batch_of_a_newer_format_is_refused() {
+    let mut run = small_log();
+    let file = segment_file(SHARD, 1);
+    let mut page = run.disk.read(&file).unwrap()[40960..40960 + PAGE].to_vec();
+    page[4] = 3;
+    let crc = crc32fast::hash(&page[..164]);
+    page[164..168].copy_from_slice(&crc.to_le_bytes());
+    run.disk.overwrite(&file, 40960, &page);
+    assert_eq!(recover(&run.disk).unwrap_err(), RecoverError::Newer { file, format: 3 });
 }
 
 /// A change that alters what is written must raise the format number, not this hash.

@@ -4,7 +4,9 @@
 mod crash;
 mod damage;
 mod format;
+mod keep;
 mod ordering;
+mod rot;
 mod slots;
 mod snapshots;
 mod space;

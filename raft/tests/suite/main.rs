@@ -2,6 +2,7 @@
 //! and random schedules, all on one small cluster in memory.
 
 mod cluster;
+mod faults;
 mod judge;
 mod leases;
 mod paper;

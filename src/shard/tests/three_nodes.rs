@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use palisade_raft::Message;
-use palisade_shard::{Actions, Input, Shard, ShardConfig};
+use palisade_shard::{Actions, CoreId, Input, Shard, ShardConfig};
 use palisade_types::reply::{Consistency, ReadMark};
 use palisade_types::{
     Class, ClusterId, ClusterLimits, ConnId, Incarnation, Key, LogIndex, Mode, Name, NodeId, OnDeath,
@@ -68,6 +68,12 @@ impl Cluster {
         cluster
     }
 
+    /// Nothing passes between this node and the others.
+    fn isolate(&mut self, node: usize) {
+        let others = (0..3).filter(|n| *n != node);
+        self.cut = others.flat_map(|n| [(node, n), (n, node)]).collect();
+    }
+
     fn leader(&self) -> Option<usize> {
         self.nodes.iter().position(|n| n.shard.is_serving())
     }
@@ -97,9 +103,12 @@ impl Cluster {
             for (to, message) in out.peers.drain(..) {
                 self.wire.push_back((at, to.0 as usize - 1, message));
             }
-            let ops = std::mem::take(&mut out.disk);
-            if ops.is_empty() {
+            let (ops, drain) = (std::mem::take(&mut out.disk), out.drain.take());
+            if ops.is_empty() && drain.is_none() {
                 return;
+            }
+            if let Some(drain) = drain {
+                n.shard.handle(now, Input::Drained { core: CoreId(0), drain }, &mut out);
             }
             for op in ops {
                 let id = op.id();
@@ -159,7 +168,11 @@ impl Cluster {
     }
 
     fn open(&mut self) -> SessionId {
-        let open = Request::OpenSession { token: SessionToken(1), ttl_ms: 0, owner: None, incarnation: None };
+        self.open_for(0)
+    }
+
+    fn open_for(&mut self, ttl_ms: u32) -> SessionId {
+        let open = Request::OpenSession { token: SessionToken(1), ttl_ms, owner: None, incarnation: None };
         let leader = self.leader().expect("a leader");
         match self.ask(leader, open) {
             Reply::Opened { session, .. } => session,
@@ -381,4 +394,45 @@ fn a_pause_between_the_clock_and_the_read_is_no_lease() {
     c.settle();
     let (mark, _) = described(&c.take(leader, id).expect("a round answers"));
     assert_eq!(mark.consistency, Consistency::Linearizable);
+}
+
+/// B20: only a quorum's word that it leads still lets a leader end anybody.
+#[test]
+fn a_leader_that_is_alone_ends_no_session() {
+    for alone in [false, true] {
+        let mut c = Cluster::new(|_| ());
+        let session = c.open_for(500);
+        let leader = c.leader().expect("a leader");
+        if alone {
+            c.isolate(leader);
+        }
+        let last = c.nodes[leader].shard.raft().status().last;
+        // Past TTL, 1 % and half the slack, and before it gives up its lead.
+        c.pass(Duration::from_millis(1_300));
+        assert!(c.nodes[leader].shard.is_serving());
+        let ended = c.nodes[leader].shard.machine().ended(session).is_some();
+        let appended = c.nodes[leader].shard.raft().status().last > last;
+        assert_eq!((ended, appended), (!alone, !alone), "alone: {alone}");
+    }
+}
+
+/// B39: a command in hand when the lead is lost gets one answer, and the truth is learnt by repeating it.
+#[test]
+fn a_command_in_hand_when_the_lead_is_lost_is_answered_once_as_interrupted() {
+    let mut c = Cluster::new(|_| ());
+    let session = c.open();
+    let old = c.leader().expect("a leader");
+    c.isolate(old);
+    let id = c.send(old, acquire(session, 1));
+    c.pass(Duration::from_millis(4_000));
+    let told: Vec<Reply> = std::iter::from_fn(|| c.take(old, id)).collect();
+    assert!(matches!(told[..], [Reply::Refused(Refusal::Interrupted { .. })]), "{told:?}");
+    let new = c.leader().expect("another leads");
+    assert_ne!(new, old);
+    c.cut.clear();
+    c.pass(Duration::from_millis(500));
+    c.ask(new, Request::Attach { token: SessionToken(1), session });
+    let granted = c.ask(new, acquire(session, 1));
+    assert!(matches!(&granted, Reply::Granted { fence, .. } if fence.epoch().0 == 1), "{granted:?}");
+    assert_eq!(c.take(old, id), None, "nothing more is said of it where it was asked first");
 }

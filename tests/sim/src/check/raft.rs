@@ -575,4 +575,12 @@ mod tests {
         let later = block(2, Some(&b));
         assert_eq!(rule(c.on_durable(1, None, None, &[Entry::from(&later)])), "R14");
     }
+    #[test]
+    fn two_states_at_one_index_are_seen() {
+        let (mut c, _) = cluster();
+        c.on_state(0, LogIndex(1), 7).unwrap();
+        c.on_state(1, LogIndex(1), 7).unwrap();
+        c.on_state(1, LogIndex(2), 8).unwrap();
+        assert_eq!(rule(c.on_state(2, LogIndex(1), 8)), "R5");
+    }
 }

@@ -45,6 +45,10 @@ pub(crate) struct Global {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Verb {
+    /// See in half a minute what a lock cannot do and a fence can: a paused worker, its late write, and a file.
+    Demo,
+    #[command(name = super::demo::WORKER, hide = true)]
+    DemoWorker(super::demo::worker::WorkerArgs),
     /// Run a durable cluster on this machine: processes on loopback, supervised.
     Dev(DevArgs),
     /// Make the directory of one node.

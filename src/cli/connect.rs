@@ -9,7 +9,7 @@ use super::advice;
 use super::args::Global;
 use super::exit::{self, Failure};
 
-/// How often `dev` says that it still waits.
+/// How often it is said that we still wait.
 const STILL_WAITING: Duration = Duration::from_secs(10);
 
 /// Starts logging on stderr, as the flags say.
@@ -41,11 +41,16 @@ fn start(config: ClientConfig) -> Result<Client, Failure> {
     })
 }
 
-/// Returns once a leader of this cluster answers a linearizable read. Says on stderr, now and then, what is missing.
+/// Returns once a leader of this cluster answers a linearizable read. Says on stderr, now and then and under this
+/// name, what is missing.
 ///
 /// # Errors
 /// When the cluster answers what no waiting helps against.
-pub(crate) async fn until_usable(endpoints: Vec<String>, cluster: ClusterId) -> Result<(), Failure> {
+pub(crate) async fn until_usable(
+    name: &str,
+    endpoints: Vec<String>,
+    cluster: ClusterId,
+) -> Result<(), Failure> {
     let mut config = ClientConfig::new(endpoints);
     config.call_timeout = STILL_WAITING;
     config.cluster = Some(cluster);
@@ -54,7 +59,7 @@ pub(crate) async fn until_usable(endpoints: Vec<String>, cluster: ClusterId) -> 
         match client.locks(None, 1).await {
             Ok(_) => return Ok(()),
             Err(e) if e.is_final() => return Err(failure(&e)),
-            Err(e) => eprintln!("palisade dev: the cluster is not usable yet: {e}"),
+            Err(e) => eprintln!("{name}: the cluster is not usable yet: {e}"),
         }
     }
 }

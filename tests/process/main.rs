@@ -3,6 +3,7 @@
 //! Clusters run one at a time: several on two cores would test the scheduler.
 
 mod check;
+mod demo;
 mod doctor;
 mod examples;
 mod gate;

@@ -61,6 +61,19 @@ pub(crate) fn finish(command: &mut Command) -> Finished {
     process.finished(status)
 }
 
+/// Who runs with this variable in the environment it was started with.
+pub(crate) fn marked(name: &str, value: &str) -> Vec<Pid> {
+    let mark = format!("{name}={value}");
+    let entries = std::fs::read_dir("/proc").expect("proc").flatten();
+    let pids = entries.filter_map(|e| Pid::from_raw(e.file_name().to_str()?.parse().ok()?));
+    let marked = |pid: &Pid| {
+        let environment = std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
+        // Of who has ended and is not reaped nothing is read.
+        environment.is_ok_and(|all| all.split(|byte| *byte == 0).any(|one| one == mark.as_bytes()))
+    };
+    pids.filter(marked).collect()
+}
+
 /// A running process: killed when dropped, its output gathered.
 pub(crate) struct Process {
     child: Child,

@@ -91,3 +91,43 @@ pub(crate) fn code(error: &CallError) -> u8 {
         _ => exit::UNAVAILABLE,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use palisade_client::{Cause, Class, Epoch, LogIndex, LostReason, Outcome, SessionId};
+    use palisade_types::Ticket;
+
+    use super::*;
+
+    #[test]
+    fn every_failed_call_has_its_status() {
+        let session = SessionId::default();
+        let (asked, last) = (Epoch(1), Epoch(2));
+        let what = String::new();
+        let refusals = [
+            (Refusal::ClassMismatch { has: Class::Advisory }, exit::USAGE),
+            (Refusal::BadRequest { reason: what.clone() }, exit::USAGE),
+            (Refusal::NotHeld { asked, last }, exit::REFUSED),
+            (Refusal::NotAtEpoch { asked, last }, exit::REFUSED),
+            (Refusal::InUse, exit::REFUSED),
+            (Refusal::OwnedByOther { session, owner: None }, exit::REFUSED),
+            (Refusal::SessionEnded { session, cause: Cause::Forgotten }, exit::REFUSED),
+            (Refusal::Busy { retry_after_ms: 1 }, exit::UNAVAILABLE),
+            (Refusal::QuotaExceeded { what: what.clone(), limit: 1 }, exit::UNAVAILABLE),
+            (Refusal::SessionFull { what, limit: 1 }, exit::UNAVAILABLE),
+            (Refusal::TicketMismatch { ticket: Ticket(1) }, exit::SOFTWARE),
+            (Refusal::TicketFinished { ticket: Ticket(1), outcome: Outcome::Denied }, exit::SOFTWARE),
+            (Refusal::ClusterReset, exit::SOFTWARE),
+        ];
+        for (refusal, code_of_it) in refusals {
+            let error = CallError::Refused(refusal);
+            assert_eq!(code(&error), code_of_it, "{error}");
+        }
+        let last = String::new();
+        assert_eq!(code(&CallError::Unavailable { waited: Duration::ZERO, last }), exit::UNAVAILABLE);
+        assert_eq!(code(&CallError::Stopped), exit::SOFTWARE);
+        assert_eq!(code(&CallError::Beyond { asked: LogIndex(2), end: LogIndex(1) }), exit::USAGE);
+        // Before anything was given, so nothing was lost, and the command has not run.
+        assert_eq!(code(&CallError::SessionLost(LostReason::DeadlinePassed)), exit::UNAVAILABLE);
+    }
+}

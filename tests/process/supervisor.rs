@@ -23,7 +23,7 @@ const WORK: &str = "echo $$ >> \"$0/pids\"; while :; do sleep 0.02; done";
 const NEXT: &str = "read t rest < /proc/uptime; echo \"$t\"; \
     while read p; do kill -0 \"$p\" 2> /dev/null && echo \"$p runs\"; done < \"$0/pids\"; exit 0";
 
-fn rounds() -> u32 {
+pub(crate) fn rounds() -> u32 {
     std::env::var(ROUNDS).map_or(2, |n| n.parse().expect("a number of rounds"))
 }
 

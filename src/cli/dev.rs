@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use palisade::clock;
 
+use super::advice;
 use super::args::DevArgs;
 use super::dev_dir::{self, Layout};
 use super::exit::{self, Failure};
@@ -21,6 +22,9 @@ const PORTS_PATIENCE: Duration = Duration::from_secs(3);
 /// Runs the cluster until a signal ends it.
 pub(crate) async fn run(args: DevArgs) -> Result<u8, Failure> {
     let layout = Layout { dir: dev_dir::locate(args.dir)?, nodes: args.nodes, port: args.port };
+    if let Some(remark) = usize::try_from(layout.nodes).ok().and_then(advice::even) {
+        eprintln!("palisade dev: {remark}");
+    }
     let _claim: File = dev_dir::claim(&layout.dir)?;
     if args.fresh {
         dev_dir::wipe(&layout)?;

@@ -125,7 +125,7 @@ fn round(network: &Network, cluster: &Cluster, number: u32, fate: Wrapper) -> Fi
     let mut waiter = next(network, cluster, &holder.dir);
     let wrapper = holder.wrapper.pid();
     let cut = nanoseconds(ClockId::Monotonic);
-    network.cut(if number % 2 == 0 { Cut::Near } else { Cut::Far });
+    network.cut(if number.is_multiple_of(2) { Cut::Near } else { Cut::Far });
     match fate {
         Wrapper::Runs => (),
         Wrapper::IsStopped => holder.wrapper.signal(Signal::STOP),

@@ -86,6 +86,7 @@ fn the_story_is_told_in_json_too() {
         end.stdout.lines().map(|line| serde_json::from_str(line).expect("one object a line")).collect();
     let times: Vec<u64> = lines.iter().filter_map(|line| line["at_ms"].as_u64()).collect();
     assert!(times.len() == lines.len() && times.is_sorted());
+    assert!(lines.iter().all(|line| line["text"] != ""), "an object says something");
     let of = |part: &str, event: &str| -> Vec<&Value> {
         lines.iter().filter(|line| line["part"] == part && line["event"] == event).collect()
     };

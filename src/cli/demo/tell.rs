@@ -66,7 +66,11 @@ impl Teller {
     /// Something that is said and does not happen.
     pub(super) fn say(&mut self, tone: Tone, text: &str) -> Result<(), Failure> {
         if self.json {
-            return self.object(json!({ "event": "said", "text": text }));
+            return if text.is_empty() {
+                Ok(())
+            } else {
+                self.object(json!({ "event": "said", "text": text }))
+            };
         }
         self.block(tone, "", text)
     }

@@ -76,6 +76,7 @@ const LAYERS: &[Layer] = &[
             "palisade-wire",
             "palisade-shard",
             "palisade-client",
+            "palisade-fence",
             "palisade-gate",
             "palisade-tuning",
         ],
@@ -346,6 +347,29 @@ fn rules_and_mutants_are_there(text: &str) {
             ),
             _ => {}
         }
+    }
+}
+
+#[test]
+fn every_exit_status_is_in_the_table_with_a_test_that_is_there() {
+    let named = tests_named("tests/EXIT_STATUSES.md", "| ");
+    assert!(named >= 20, "only {named} tests are named");
+    let table = fs::read_to_string(root().join("tests/EXIT_STATUSES.md")).expect("the table");
+    let statuses = fs::read_to_string(root().join("src/cli/exit.rs")).expect("the statuses");
+    let statuses = statuses.lines().filter_map(|line| line.strip_prefix("pub(crate) const "));
+    let numbers: Vec<&str> =
+        statuses.filter_map(|rest| rest.rsplit_once(" = ")?.1.strip_suffix(';')).collect();
+    assert!(numbers.len() >= 9, "{numbers:?}");
+    for number in numbers {
+        let row = table.lines().find(|row| {
+            let status = row.strip_prefix("| ").and_then(|row| row.split(" |").next()).unwrap_or_default();
+            status.split([' ', ',']).any(|word| word == number)
+        });
+        let held = row.is_some_and(|row| row.contains("`tests/") || row.contains("`src/"));
+        assert!(
+            held,
+            "status {number} of src/cli/exit.rs is not in tests/EXIT_STATUSES.md, or held by no test"
+        );
     }
 }
 

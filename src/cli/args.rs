@@ -45,6 +45,10 @@ pub(crate) struct Global {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Verb {
+    /// See in half a minute what a lock cannot do and a fence can: a paused worker, its late write, and a file.
+    Demo,
+    #[command(name = super::demo::WORKER, hide = true)]
+    DemoWorker(super::demo::worker::WorkerArgs),
     /// Run a durable cluster on this machine: processes on loopback, supervised.
     Dev(DevArgs),
     /// Make the directory of one node.
@@ -191,7 +195,7 @@ pub(crate) struct SessionArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) owner: Option<String>,
     /// After a loss the command gets SIGTERM, and SIGKILL so much later, or sooner where the lease ends sooner.
-    /// When it has ended, what it left behind may run on for so long.
+    /// When it has ended, what it left behind may run on for so long. A signal that is handed on is no loss.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     pub(crate) kill_after: Duration,
 }

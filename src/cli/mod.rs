@@ -6,6 +6,7 @@ mod args;
 mod check;
 mod child;
 mod connect;
+mod demo;
 mod dev;
 mod dev_dir;
 mod doctor;
@@ -15,6 +16,7 @@ mod gate;
 mod keep;
 mod lock;
 mod node;
+mod nodes;
 mod observe;
 mod operator;
 mod output;
@@ -65,6 +67,8 @@ fn run(cli: Cli) -> Result<u8, Failure> {
         Verb::Serve(args) => node::serve(&global, &args),
         Verb::Format(args) => node::format(&global, &args),
         Verb::Doctor(args) => doctor::run(&global, &args),
+        // Its client has a thread and a runtime of its own.
+        Verb::DemoWorker(args) => demo::worker::run(&global, &args),
         verb => {
             connect::start_log(&global);
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -74,6 +78,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
             // Everything runs on this, the main thread: children of `dev` are bound to its life.
             let end = runtime.block_on(async {
                 match verb {
+                    Verb::Demo => demo::run(&global).await,
                     Verb::Dev(args) => dev::run(args).await,
                     Verb::Lock(args) => lock::run(&global, args).await,
                     Verb::Elect(args) => elect::run(&global, args).await,
@@ -94,7 +99,9 @@ fn run(cli: Cli) -> Result<u8, Failure> {
                     Verb::Retire(args) => operator::retire(&global, &args).await,
                     Verb::Acts(args) => operator::acts(&global, &args).await,
                     Verb::Gate(args) => gate::run(args).await,
-                    Verb::Serve(_) | Verb::Format(_) | Verb::Doctor(_) => unreachable!("answered above"),
+                    Verb::Serve(_) | Verb::Format(_) | Verb::Doctor(_) | Verb::DemoWorker(_) => {
+                        unreachable!("answered above")
+                    }
                 }
             });
             // A name look-up may still sit in a thread of the runtime; nobody waits for it.

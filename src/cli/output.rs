@@ -346,6 +346,15 @@ pub(crate) fn value_json(row: &ValueRow) -> Value {
     })
 }
 
+/// An ephemeral key as an object, with what its read promises.
+pub(crate) fn value_read_json(row: &ValueRow, read: ReadMark) -> Value {
+    let mut object = value_json(row);
+    if let (Value::Object(all), Value::Object(mark)) = (&mut object, mark_json(read)) {
+        all.extend(mark);
+    }
+    object
+}
+
 /// An ephemeral key for people. What is no text of a line is escaped.
 pub(crate) fn value_text(row: &ValueRow) -> String {
     let value = bytes_text(&row.value);

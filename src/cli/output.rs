@@ -409,6 +409,7 @@ pub(crate) fn status_json(endpoint: &str, s: &NodeStatus) -> Value {
         "keys": s.keys,
         "log_bytes": s.log_bytes,
         "boot": s.boot,
+        "cluster": s.cluster.map(|c| c.to_string()),
         "recovering": s.is_recovering(),
     })
 }
@@ -418,7 +419,7 @@ pub(crate) fn status_text(endpoint: &str, s: &NodeStatus) -> String {
     let leader = s.leader.map_or("none".to_owned(), |l| format!("node {l}"));
     format!(
         "{endpoint:<22} node {}  {:<9} term {}  leader {leader}  log {} durable {} commit {} applied {}  \
-         sessions {}  keys {}  log {} MiB  boot {}{}",
+         sessions {}  keys {}  log {} MiB  boot {}  cluster {}{}",
         s.node,
         s.role,
         s.term,
@@ -430,6 +431,7 @@ pub(crate) fn status_text(endpoint: &str, s: &NodeStatus) -> String {
         s.keys,
         s.log_bytes >> 20,
         s.boot,
+        s.cluster.map_or("not known".to_owned(), |c| c.to_string()),
         if s.is_recovering() { "  recovering: it is applying its log" } else { "" }
     )
 }

@@ -461,6 +461,7 @@ impl Core {
                 keys: 0,
                 log_bytes: 0,
                 boot: self.members.boot(),
+                cluster: None,
             },
         }
     }

@@ -76,6 +76,7 @@ const LAYERS: &[Layer] = &[
             "palisade-wire",
             "palisade-shard",
             "palisade-client",
+            "palisade-fence",
             "palisade-gate",
             "palisade-tuning",
         ],

@@ -536,6 +536,7 @@ mod tests {
             keys: 0,
             log_bytes: 1 << 20,
             boot: 2,
+            cluster: Some(palisade_types::ClusterIdentity(0xc0_ffee)),
         };
         let recovering = |s: &NodeStatus| {
             let text = status_text("a:1", s).contains("recovering");

@@ -34,7 +34,7 @@ pub fn signature_of(frame: &Frame<'_>) -> Result<Option<Signature>, MessageError
         return Ok(None);
     }
     let mut r = Reader::new(frame.body);
-    let mut read = || {
+    let read = || {
         r.session()?;
         // The ticket, the key, epoch and barrier.
         r.take(8)?;

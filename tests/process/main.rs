@@ -18,6 +18,7 @@ mod resources;
 mod seccomp;
 mod sessions;
 mod sets;
+mod signed;
 mod supervisor;
 mod support;
 mod terminal;

@@ -69,7 +69,7 @@ pub use palisade_types::{
 };
 pub use record::{Record, RecordError, Step};
 #[cfg(feature = "redb")]
-pub use redb_ledger::{LedgerError, RedbLedger};
+pub use redb_ledger::{LedgerError, NotLowered, RedbLedger};
 pub use shown::Shown;
 #[cfg(feature = "signed")]
 pub use signed::{DOMAIN, NoKeys, Signer, Unverified, VerifiedFence, Verifier, message};

@@ -111,6 +111,7 @@ fn config(dir: &Path, upstream: SocketAddr) -> Config {
         upstream: format!("http://{upstream}").parse().unwrap(),
         ledger: dir.join("ledger"),
         routes: Vec::new(),
+        require_signed: None,
         fence_reads: false,
         answer_within: DEADLINE,
         upstream_max: DEADLINE,

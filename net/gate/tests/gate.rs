@@ -299,6 +299,10 @@ async fn a_resource_that_cannot_be_reached_has_done_nothing() {
         let (status, body) = gate.put("/r", Some(epoch), "x").await;
         assert_eq!((status, &body["error"]), (StatusCode::BAD_GATEWAY, &"unreachable".into()));
     }
+    let metrics = gate.get(gate.admin, "/metrics").await;
+    for line in ["palisade_gate_unreachable_total 2\n", "palisade_gate_written_total 0\n"] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
 }
 
 #[tokio::test]

@@ -23,6 +23,7 @@ fn what_version_1_knows_has_the_bytes_it_had() {
         encode_reply_in(2, reply, None, *id, &mut new);
         encode_reply_in(2, reply, Some(&signature), *id, &mut signed);
         assert_eq!(new, message.encode(), "{name}");
+        assert_eq!(Message::decode(&only_frame(&new)).unwrap(), message, "{name}");
         match reply {
             // Nothing but what version 2 puts behind it is left out.
             Reply::Status(status) => {

@@ -21,7 +21,7 @@ fn public() -> PublicKey {
 fn signing_node() -> (Node, tempfile::TempDir) {
     let keys = scratch();
     let path = keys.path().join("fence.pem");
-    let mut file = std::fs::OpenOptions::new().create(true).write(true).mode(0o600).open(&path).unwrap();
+    let mut file = std::fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&path).unwrap();
     file.write_all(PEM.as_bytes()).unwrap();
     let node = node(|config| config.fence_signing_key = Some(path.canonicalize().unwrap()));
     node.serving();

@@ -107,7 +107,8 @@ impl Verifier {
     }
 }
 
-/// A fence that the cluster has granted: only a [`Verifier`] makes one.
+/// A fence that the cluster has granted: only a [`Verifier`] makes one. Which verifier it was is not told by the type: a program
+/// with verifiers of several clusters shows each gate what was verified for its own.
 ///
 /// ```compile_fail
 /// # use palisade_fence::{Fence, VerifiedFence};

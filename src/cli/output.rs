@@ -418,6 +418,7 @@ pub(crate) fn status_json(endpoint: &str, s: &NodeStatus) -> Value {
         "keys": s.keys,
         "log_bytes": s.log_bytes,
         "boot": s.boot,
+        "cluster": s.cluster.map(|c| c.to_string()),
         "recovering": s.is_recovering(),
     })
 }
@@ -427,7 +428,7 @@ pub(crate) fn status_text(endpoint: &str, s: &NodeStatus) -> String {
     let leader = s.leader.map_or("none".to_owned(), |l| format!("node {l}"));
     format!(
         "{endpoint:<22} node {}  {:<9} term {}  leader {leader}  log {} durable {} commit {} applied {}  \
-         sessions {}  keys {}  log {} MiB  boot {}{}",
+         sessions {}  keys {}  log {} MiB  boot {}  cluster {}{}",
         s.node,
         s.role,
         s.term,
@@ -439,6 +440,7 @@ pub(crate) fn status_text(endpoint: &str, s: &NodeStatus) -> String {
         s.keys,
         s.log_bytes >> 20,
         s.boot,
+        s.cluster.map_or("not known".to_owned(), |c| c.to_string()),
         if s.is_recovering() { "  recovering: it is applying its log" } else { "" }
     )
 }
@@ -543,6 +545,7 @@ mod tests {
             keys: 0,
             log_bytes: 1 << 20,
             boot: 2,
+            cluster: Some(palisade_types::ClusterIdentity(0xc0_ffee)),
         };
         let recovering = |s: &NodeStatus| {
             let text = status_text("a:1", s).contains("recovering");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use palisade_shard::{Note, peer_codec};
 use palisade_types::{Cause, NodeId, ShardId, Time};
-use palisade_wire::Push;
+use palisade_wire::{Push, VERSION_MAX};
 
 use super::core::Core;
 use super::fatal;
@@ -34,6 +34,7 @@ impl Core {
             self.answer(conn, id, &reply);
         }
         for (conn, push) in actions.pushes.drain(..) {
+            let signature = self.signature_with_push(conn, &push);
             let out = match push {
                 Push::Events { .. } | Push::Progress { .. } | Push::WatchEnded { .. } => {
                     self.sockets.watch_out(conn)
@@ -42,7 +43,8 @@ impl Core {
             };
             if let Some(out) = out {
                 self.metrics.pushes.one();
-                push.encode(out);
+                // What is signed is signed for a version that knows of it, and all else is the same in all.
+                push.encode_in(VERSION_MAX, signature.as_ref(), out);
             }
         }
         if let Some(drain) = actions.drain.take() {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use glommio::timer::Timer;
+use palisade_fence::{Signer, SigningKey};
 use palisade_shard::{Actions, CoreId, DrainId, Input, Shard, ShardConfig};
 use palisade_types::reply::NodeStatus;
 use palisade_types::{ConnId, LogIndex, NodeId, Term, Time};
@@ -63,6 +64,8 @@ pub(crate) struct CoreParts {
     /// Of every random draw of this core.
     pub(crate) seed: u64,
     pub(crate) settings: Settings,
+    /// What fences are signed with, if they are.
+    pub(crate) signing_key: Option<SigningKey>,
     pub(crate) peers: std::collections::BTreeMap<NodeId, String>,
     pub(crate) listener: std::net::TcpListener,
     pub(crate) limits: super::sockets::SocketLimits,
@@ -91,6 +94,9 @@ pub(crate) struct Core {
     pub(super) actions: Actions,
     pub(super) disk: Disk,
     pub(super) settings: Settings,
+    /// Until it is known which cluster this is.
+    pub(super) signing_key: Option<SigningKey>,
+    pub(super) signer: Option<Signer>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) stages: Stages,
     pub(super) scratch: Vec<u8>,
@@ -131,6 +137,8 @@ impl Core {
             actions: Actions::default(),
             disk,
             settings: parts.settings,
+            signing_key: parts.signing_key,
+            signer: None,
             metrics: parts.metrics,
             stages: Stages::new(clock::now()),
             scratch: Vec::new(),
@@ -303,6 +311,7 @@ impl Core {
         }
         let Some((mut config, recovered, seed)) = self.unborn.take() else { return };
         config.watch.cluster = self.members.cluster_identity();
+        self.begin_signing();
         match Shard::new(config, recovered, seed, now) {
             Ok(shard) => self.shard = Some(shard),
             Err(error) => fatal(&format!("the shard cannot start: {error}")),
@@ -461,6 +470,7 @@ impl Core {
                 keys: 0,
                 log_bytes: 0,
                 boot: self.members.boot(),
+                cluster: None,
             },
         }
     }

@@ -50,6 +50,8 @@ metrics! {
     replies, "counter", "palisade_replies_total";
     /// Messages pushed unasked.
     pushes, "counter", "palisade_pushes_total";
+    /// Signatures made of fences of grants, those of answers that were repeated included.
+    fences_signed, "counter", "palisade_fences_signed_total";
     /// Messages sent to peers.
     peer_sent, "counter", "palisade_peer_messages_sent_total";
     /// Messages received from peers.

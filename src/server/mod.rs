@@ -21,6 +21,7 @@ mod mark;
 mod members;
 mod metrics;
 mod peers;
+mod signing;
 mod sockets;
 mod stages;
 mod sys;
@@ -49,6 +50,7 @@ use self::core::{Core, CoreParts, Settings};
 use self::directory::{DirectoryError, DirectorySource};
 use self::inbox::Outside;
 use self::members::Members;
+use self::signing::SigningKeyError;
 use self::sockets::SocketLimits;
 use self::watchdog::Watchdog;
 
@@ -89,6 +91,9 @@ pub enum ServeError {
         /// The nodes of the identity.
         expected: Vec<NodeId>,
     },
+    /// The key that fences are signed with cannot be used.
+    #[error(transparent)]
+    SigningKey(#[from] SigningKeyError),
     /// The kernel refuses io_uring.
     #[error(
         "io_uring is not available ({0}): a kernel of 5.8 or later is needed, with kernel.io_uring_disabled = 0 and no \
@@ -147,7 +152,10 @@ impl ServeError {
     pub fn exit_code(&self) -> u8 {
         match self {
             ServeError::Directory(DirectoryError::Io { .. }) => 71,
-            ServeError::Directory(_) | ServeError::Config(_) | ServeError::Members { .. } => 78,
+            ServeError::Directory(_)
+            | ServeError::Config(_)
+            | ServeError::Members { .. }
+            | ServeError::SigningKey(_) => 78,
             _ => 71,
         }
     }
@@ -191,6 +199,8 @@ fn prepare(
     connections: usize,
     listener: TcpListener,
 ) -> Result<(CoreParts, CoreView), ServeError> {
+    let signing_key =
+        config.fence_signing_key.as_ref().map(|path| signing::read_key(dir, path)).transpose()?;
     let boot = directory::raise_boot(dir, &identity)?;
     let recovered = recover(dir, &identity)?;
     tracing::info!(
@@ -213,6 +223,7 @@ fn prepare(
         store,
         recovered,
         settings: settings(config),
+        signing_key,
         peers: others(config, members.identity().node),
         members,
         listener,

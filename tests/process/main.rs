@@ -21,6 +21,7 @@ mod resources;
 mod seccomp;
 mod sessions;
 mod sets;
+mod signed;
 mod statuses;
 mod supervisor;
 mod support;

@@ -356,6 +356,7 @@ impl Shard {
             keys: counts.keys,
             log_bytes: self.wal.log_bytes(),
             boot: self.config.boot,
+            cluster: Some(self.config.watch.cluster),
         }
     }
 }

@@ -10,3 +10,4 @@ mod random;
 mod reads;
 mod script;
 mod topology;
+mod transfer;

@@ -68,7 +68,7 @@ async fn write(session: Session, writer: usize, ledger: &Ledger) {
     pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         pace.tick().await;
-        let guard = session.advisory(&format!("writer-{writer}")).acquire().await.expect("the session lives");
+        let guard = session.advisory(format!("writer-{writer}")).acquire().await.expect("the session lives");
         ledger.grant(writer, guard.fence().epoch());
         guard.release().await.expect("the session lives");
     }

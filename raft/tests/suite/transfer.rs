@@ -13,7 +13,7 @@ fn led(adjust: impl Fn(&mut Config)) -> Cluster {
     let mut cluster = Cluster::with_logs(&[&[], &[], &[]], 1, adjust);
     cluster.now = cluster.now + Duration::from_secs(2);
     cluster.elect(1, &ALL);
-    cluster.propose(1, "x").unwrap();
+    cluster.propose(1, "x").expect("it leads");
     cluster.settle(&ALL);
     cluster
 }
@@ -269,7 +269,10 @@ fn a_new_leader_hands_over_once_it_has_committed_in_its_term() {
     cluster.now = cluster.now + Duration::from_secs(3);
     cluster.tick(1);
     while cluster.status(1).role != Role::Leader {
-        ALL.iter().for_each(|&id| drop(cluster.ready(id) | cluster.persist(id, usize::MAX)));
+        for id in ALL {
+            cluster.ready(id);
+            cluster.persist(id, usize::MAX);
+        }
         cluster.take_packets(None, None).into_iter().for_each(|p| cluster.deliver(p));
     }
     assert_eq!(cluster.status(1).commit, LogIndex(0));

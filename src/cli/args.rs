@@ -91,6 +91,9 @@ pub(crate) enum Verb {
     /// Forget the record of a key that nobody holds or awaits, and with it the key's class and its claims to
     /// resources.
     Retire(RetireArgs),
+    /// Hand leadership to another node: before the leader's host is restarted, say. A leader that is
+    /// stopped by SIGTERM does so by itself.
+    Transfer(TransferArgs),
     /// List what operators did, and why: the last 1,000 actions, oldest first.
     Acts(ActsArgs),
     /// Stand before an HTTP resource that cannot check a fence, as its only writer.
@@ -436,6 +439,18 @@ pub(crate) struct RetireArgs {
     /// has now].
     #[arg(long, value_name = "N")]
     pub(crate) epoch: Option<u64>,
+    /// Why, for the record.
+    #[arg(long, value_name = "TEXT", default_value = "none given")]
+    pub(crate) reason: String,
+    #[command(flatten)]
+    pub(crate) by: By,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TransferArgs {
+    /// The node that is to lead [default: any that is able].
+    #[arg(long, value_name = "NODE", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) to: Option<u32>,
     /// Why, for the record.
     #[arg(long, value_name = "TEXT", default_value = "none given")]
     pub(crate) reason: String,

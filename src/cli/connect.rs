@@ -84,6 +84,9 @@ pub(crate) fn code(error: &CallError) -> u8 {
             | Refusal::InUse
             | Refusal::OwnedByOther { .. }
             | Refusal::NotAtEpoch { .. }
+            | Refusal::NotAVoter { .. }
+            | Refusal::OtherTerm { .. }
+            | Refusal::NotHandedOver { .. }
             | Refusal::SessionEnded { .. },
         ) => exit::REFUSED,
         CallError::Refused(refusal) if refusal.is_final() => exit::SOFTWARE,

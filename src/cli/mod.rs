@@ -97,6 +97,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
                     Verb::Evict(args) => operator::evict(&global, &args).await,
                     Verb::ForceRelease(args) => operator::force_release(&global, &args).await,
                     Verb::Retire(args) => operator::retire(&global, &args).await,
+                    Verb::Transfer(args) => operator::transfer(&global, &args).await,
                     Verb::Acts(args) => operator::acts(&global, &args).await,
                     Verb::Gate(args) => gate::run(args).await,
                     Verb::Serve(_) | Verb::Format(_) | Verb::Doctor(_) | Verb::DemoWorker(_) => {

@@ -370,6 +370,11 @@ pub(crate) fn act_json(row: &OperatorRow) -> Value {
         OperatorAct::ForceRelease { key, epoch } | OperatorAct::Retire { key, epoch } => {
             (None, Some(key), Some(epoch.0))
         }
+        OperatorAct::Transfer { .. } => (None, None, None),
+    };
+    let (term, to) = match &row.act {
+        OperatorAct::Transfer { term, to } => (Some(term.0), to.map(|node| node.0)),
+        _ => (None, None),
     };
     json!({
         "action": row.revision.0,
@@ -377,6 +382,8 @@ pub(crate) fn act_json(row: &OperatorRow) -> Value {
         "session": session.map(ToString::to_string),
         "key": key.map(|key| key.as_str()),
         "epoch": epoch,
+        "term": term,
+        "to": to,
         "by": row.by.as_str(),
         "reason": row.reason.as_str(),
         "ago_ms": row.ago_ms,
@@ -397,6 +404,8 @@ pub(crate) fn act_text(row: &OperatorRow) -> String {
         OperatorAct::ForceRelease { key, epoch } | OperatorAct::Retire { key, epoch } => {
             format!("{}@{epoch}", word(key))
         }
+        OperatorAct::Transfer { term, to: Some(to) } => format!("of term {term} to node {to}"),
+        OperatorAct::Transfer { term, to: None } => format!("of term {term}"),
     };
     format!("action {revision}, {} ago: {} {whom} by {}: {reason}", span(*ago_ms), act.verb(), word(by))
 }

@@ -91,6 +91,8 @@ impl Core {
         self.metrics.turned_away.set(counters.turned_away);
         self.metrics.stalled_ms.set(counters.stalled_ms);
         self.metrics.operator_acts.set(counters.operator_acts);
+        self.metrics.hand_overs.set(counters.hand_overs);
+        self.metrics.hand_overs_given_up.set(counters.hand_overs_given_up);
         let watches = shard.watch_counters();
         self.metrics.watches.set(watches.watches);
         self.metrics.watch_deliveries.set(watches.deliveries);
@@ -121,6 +123,10 @@ fn log(node: NodeId, note: &Note) {
     match note {
         Note::Leading { term } => tracing::info!(%node, %term, "leading"),
         Note::Serving { term, sessions } => tracing::info!(%node, %term, sessions, "serving as the leader"),
+        Note::HandingOver { to } => {
+            tracing::info!(%node, to = ?to.map(|node| node.0), "handing the leadership over");
+        }
+        Note::HandOverGivenUp => tracing::warn!(%node, "nobody has taken the leadership over; leading on"),
         Note::Deposed { term } => tracing::info!(%node, %term, "no longer leading"),
         Note::Following { leader, term } => {
             tracing::info!(%node, %leader, %term, "following");

@@ -25,6 +25,7 @@ use super::metrics::Metrics;
 use super::peers::Peers;
 use super::sockets::{Ready, Sockets};
 use super::stages::Stages;
+use super::stopping::Stopping;
 use super::watchdog::{Heartbeat, PULSE};
 use super::{fatal, inbox};
 use crate::clock;
@@ -109,7 +110,7 @@ pub(crate) struct Core {
     heartbeat: Arc<Heartbeat>,
     /// When the executor's rings were last turned.
     visited: Time,
-    stopping: Option<Time>,
+    stopping: Option<Stopping>,
     pub(super) published: Time,
     /// The end of the last turn of the sockets.
     turned: Time,
@@ -258,7 +259,7 @@ impl Core {
 
     fn next_deadline(&self) -> Time {
         let shard = self.shard.as_ref().map_or(Time::FAR, Shard::next_deadline);
-        let stop = self.stopping.map_or(Time::FAR, |since| since + STOP_PATIENCE);
+        let stop = self.stopping.map_or(Time::FAR, |stopping| stopping.next_deadline(STOP_PATIENCE));
         let mark = self.mark.as_ref().map_or(Time::FAR, Mark::next_deadline);
         shard.min(self.peers.next_deadline()).min(self.sockets.next_deadline()).min(stop).min(mark)
     }
@@ -277,8 +278,7 @@ impl Core {
                 }
                 Event::Outside(Outside::Stop) => {
                     tracing::info!("stopping");
-                    self.sockets.stop_listening();
-                    self.stopping.get_or_insert(now);
+                    self.begin_stop(now);
                 }
             }
         }
@@ -441,8 +441,22 @@ impl Core {
         }
     }
 
+    fn begin_stop(&mut self, now: Time) {
+        self.sockets.stop_listening();
+        if self.stopping.is_none() {
+            let is_linked = !self.peers.linked().is_empty();
+            let election_min = Duration::from_millis(u64::from(self.settings.election_min_ms));
+            let shard = self.shard.as_mut();
+            self.stopping = Some(Stopping::begin(now, shard, is_linked, election_min, &mut self.actions));
+        }
+    }
+
     fn may_end(&mut self, now: Time) -> bool {
-        let Some(since) = self.stopping else { return false };
+        let Some(stopping) = &mut self.stopping else { return false };
+        let is_linked = !self.peers.linked().is_empty();
+        let Some(since) = stopping.waits_for_disk_since(now, self.shard.as_ref(), is_linked) else {
+            return false;
+        };
         if self.inbox.disk_in_flight() == 0 {
             return true;
         }

@@ -67,14 +67,17 @@ async fn work(session: Session, worker: usize, ledger: &Ledger) {
     }
 }
 
-async fn status(cluster: &Cluster, node: u16) -> Option<NodeStatus> {
+pub(crate) async fn status(cluster: &Cluster, node: u16) -> Option<NodeStatus> {
     let mut config = ClientConfig::new([cluster.endpoint(node)]);
     config.call_timeout = Duration::from_secs(1);
     Client::connect(config).expect("a client").status().await.ok()
 }
 
 /// Asks until there is an answer to like.
-async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut ask: impl FnMut() -> F,
+) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(answer) = ask().await {
@@ -85,7 +88,7 @@ async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl 
     }
 }
 
-async fn leader(cluster: &Cluster) -> u16 {
+pub(crate) async fn leader(cluster: &Cluster) -> u16 {
     eventually("a leader", || async {
         for node in 1..=3 {
             if status(cluster, node).await.is_some_and(|s| s.role == "leader") {
@@ -98,7 +101,7 @@ async fn leader(cluster: &Cluster) -> u16 {
 }
 
 /// All nodes are up and have applied what was committed when this was asked.
-async fn everybody_caught_up(cluster: &Cluster) {
+pub(crate) async fn everybody_caught_up(cluster: &Cluster) {
     let led = leader(cluster).await;
     let goal = eventually("the leader's commit", || async { Some(status(cluster, led).await?.commit) }).await;
     for node in 1..=3 {

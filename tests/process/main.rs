@@ -27,6 +27,7 @@ mod supervisor;
 mod support;
 mod terminal;
 mod tour;
+mod transfer;
 mod values;
 mod watch;
 mod words;

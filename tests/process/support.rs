@@ -273,6 +273,16 @@ impl Cluster {
         self.nodes[usize::from(node) - 1].take().expect("the node runs").kill();
     }
 
+    /// Stops a node with SIGTERM, which must end well. Returns what it has logged.
+    pub(crate) fn stop_node(&mut self, node: u16) -> String {
+        let mut process = self.nodes[usize::from(node) - 1].take().expect("the node runs");
+        process.signal(Signal::TERM);
+        let status = process.wait();
+        let end = process.finished(status);
+        assert_eq!(end.code, Some(0), "{}", end.stderr);
+        format!("{}{}", end.stdout, end.stderr)
+    }
+
     /// Sends a signal to a node that runs.
     pub(crate) fn signal_node(&self, node: u16, signal: Signal) {
         self.nodes[usize::from(node) - 1].as_ref().expect("the node runs").signal(signal);
@@ -335,6 +345,16 @@ impl Cluster {
         });
         logs.collect::<Vec<_>>().join("\n")
     }
+}
+
+/// Formats a node of a cluster of one. Returns where it will listen.
+pub(crate) fn format_alone(dir: &Path) -> String {
+    let endpoint = format!("127.0.0.1:{}", free_ports() + 1);
+    let mut command = palisade();
+    command.args(["format", "--cluster", "test", "--node", "1", "--peers", &format!("1={endpoint}")]);
+    let end = finish(command.arg(dir));
+    assert_eq!(end.code, Some(0), "{}", end.stderr);
+    endpoint
 }
 
 /// `palisade format` of one of three nodes.

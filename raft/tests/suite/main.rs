@@ -11,3 +11,4 @@ mod random;
 mod reads;
 mod script;
 mod topology;
+mod transfer;

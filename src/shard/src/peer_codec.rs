@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use palisade_raft::{
     Append, AppendReply, AppendResult, AskId, Message, PreVote, PreVoteReply, ReadIndex, ReadIndexReply,
-    Vote, VoteReply,
+    TimeoutNow, Vote, VoteReply,
 };
 use palisade_types::block::{Block, BlockError};
 use palisade_types::{DecodeError, LogIndex, Reader, ShardId, Term, Writer};
@@ -21,6 +21,7 @@ const APPEND_REJECTED: u8 = 7;
 const READ_INDEX: u8 = 8;
 const READ_INDEX_GIVEN: u8 = 9;
 const READ_INDEX_REFUSED: u8 = 10;
+const TIMEOUT_NOW: u8 = 16;
 
 /// Bytes that are no peer message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,6 +55,7 @@ pub fn encode(shard: ShardId, message: &Message, out: &mut Vec<u8>) {
         Message::Vote(m) => {
             w.u8(VOTE);
             position(&mut w, m.term, m.last_term, m.last_index);
+            w.bool(m.invited);
         }
         Message::VoteReply(m) => {
             w.u8(VOTE_REPLY);
@@ -72,6 +74,11 @@ pub fn encode(shard: ShardId, message: &Message, out: &mut Vec<u8>) {
             if let Some(index) = m.index {
                 w.u64(index.0);
             }
+        }
+        Message::TimeoutNow(m) => {
+            w.u8(TIMEOUT_NOW);
+            w.u64(m.term.0);
+            w.u64(m.last_index.0);
         }
     }
 }
@@ -136,7 +143,7 @@ pub fn decode(bytes: &Bytes) -> Result<(ShardId, Message), PeerCodecError> {
         }),
         VOTE => {
             let (term, last_term, last_index) = read_position(&mut r)?;
-            Message::Vote(Vote { term, last_term, last_index })
+            Message::Vote(Vote { term, last_term, last_index, invited: r.bool("boolean")? })
         }
         VOTE_REPLY => Message::VoteReply(VoteReply { term: Term(r.u64()?), granted: r.bool("boolean")? }),
         APPEND => return Ok((shard, Message::Append(decode_append(shard, bytes, r)?))),
@@ -157,6 +164,9 @@ pub fn decode(bytes: &Bytes) -> Result<(ShardId, Message), PeerCodecError> {
             let (term, ask) = read_ask(&mut r)?;
             let index = if kind == READ_INDEX_GIVEN { Some(LogIndex(r.u64()?)) } else { None };
             Message::ReadIndexReply(ReadIndexReply { term, ask, index })
+        }
+        TIMEOUT_NOW => {
+            Message::TimeoutNow(TimeoutNow { term: Term(r.u64()?), last_index: LogIndex(r.u64()?) })
         }
         other => {
             return Err(DecodeError::Unknown { what: "peer message kind", value: u64::from(other) }.into());
@@ -211,7 +221,7 @@ mod tests {
         alloc::vec![
             Message::PreVote(PreVote { term, last_term, last_index }),
             Message::PreVoteReply(PreVoteReply { term, asked: Term(10), granted: true }),
-            Message::Vote(Vote { term, last_term, last_index }),
+            Message::Vote(Vote { term, last_term, last_index, invited: true }),
             Message::VoteReply(VoteReply { term, granted: false }),
             Message::Append(Append {
                 term,
@@ -238,6 +248,7 @@ mod tests {
             Message::ReadIndex(ReadIndex { term, ask }),
             Message::ReadIndexReply(ReadIndexReply { term, ask, index: Some(LogIndex(7)) }),
             Message::ReadIndexReply(ReadIndexReply { term, ask, index: None }),
+            Message::TimeoutNow(TimeoutNow { term, last_index }),
         ]
     }
 

@@ -265,6 +265,8 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("operate, evict", operate(OperatorAct::Evict { session })),
         ("operate, force release", operate(OperatorAct::ForceRelease { key: name("k"), epoch: Epoch(7) })),
         ("operate, retire", operate(OperatorAct::Retire { key: name("k"), epoch: Epoch(7) })),
+        ("operate, transfer", operate(OperatorAct::Transfer { term: Term(7), to: None })),
+        ("operate, transfer to", operate(OperatorAct::Transfer { term: Term(7), to: Some(NodeId(3)) })),
         ("list operator acts", read_of(Query::ListOperatorActs { after: LogIndex(8), rows: 100 })),
         ("put", Request::Put { session, ticket, key: name("svc/a"), value: (*b"10.0.0.7:80\0").into() }),
         ("put, no bytes", Request::Put { session, ticket, key: name("svc/a"), value: [].into() }),
@@ -312,6 +314,7 @@ fn operator_rows() -> Vec<OperatorRow> {
         row(OperatorAct::ReportDead { session: session() }),
         row(OperatorAct::ForceRelease { key: name("k"), epoch: Epoch(7) }),
         row(OperatorAct::Retire { key: name("k"), epoch: Epoch(7) }),
+        row(OperatorAct::Transfer { term: Term(7), to: Some(NodeId(3)) }),
     ]
 }
 
@@ -347,6 +350,9 @@ fn refusals() -> Vec<(&'static str, Refusal)> {
         ("TicketMismatch", Refusal::TicketMismatch { ticket }),
         ("TicketFinished", Refusal::TicketFinished { ticket, outcome: Outcome::Released }),
         ("NotAtEpoch", Refusal::NotAtEpoch { asked: Epoch(7), last: Epoch(8) }),
+        ("NotAVoter", Refusal::NotAVoter { node: NodeId(4) }),
+        ("OtherTerm", Refusal::OtherTerm { asked: Term(7), term: Term(8), leader: NodeId(2) }),
+        ("NotHandedOver", Refusal::NotHandedOver { leader: NodeId(2) }),
         ("BadRequest", Refusal::BadRequest { reason: "a name has at least one byte".to_string() }),
         ("OwnedByOther", Refusal::OwnedByOther { session, owner: Some(name("höst")) }),
         ("OwnedByOther, no owner tag", Refusal::OwnedByOther { session, owner: None }),

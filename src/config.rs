@@ -15,7 +15,7 @@ pub const FILE: &str = "palisade.toml";
 /// The administration port is the client port plus this.
 pub const ADMIN_PORT_OFFSET: u16 = 100;
 
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "listen",
     "peers",
     "cores",
@@ -36,6 +36,7 @@ const KEYS: [&str; 20] = [
     "watches_max",
     "watches_per_connection",
     "watch_history",
+    "fence_signing_key",
 ];
 
 /// Why a configuration is refused. Each names the file.
@@ -147,6 +148,9 @@ pub struct Config {
     pub watches_per_connection: usize,
     /// Events kept for watches that come back.
     pub watch_history: usize,
+    /// The private key that fences are signed with, if they are: a file as `openssl genpkey -algorithm ed25519` makes it, whose
+    /// path starts at the node's directory unless it is absolute. All nodes of a cluster have the same key.
+    pub fence_signing_key: Option<PathBuf>,
 }
 
 #[derive(Deserialize)]
@@ -172,6 +176,7 @@ struct Raw {
     watches_max: usize,
     watches_per_connection: usize,
     watch_history: usize,
+    fence_signing_key: String,
 }
 
 impl Default for Raw {
@@ -197,6 +202,7 @@ impl Default for Raw {
             watches_max: 200_000,
             watches_per_connection: 1_000,
             watch_history: 100_000,
+            fence_signing_key: String::new(),
         }
     }
 }
@@ -330,6 +336,8 @@ impl Raw {
             watches_max: self.watches_max,
             watches_per_connection: self.watches_per_connection,
             watch_history: self.watch_history,
+            fence_signing_key: Some(PathBuf::from(self.fence_signing_key))
+                .filter(|p| !p.as_os_str().is_empty()),
         })
     }
 }
@@ -397,6 +405,13 @@ pub fn template(listen: SocketAddr, insecure: bool, peers: &BTreeMap<NodeId, Str
     line(format_args!("# watches_per_connection = {}", d.watches_per_connection));
     line(format_args!("# Events kept for watches that come back, about 80 bytes each."));
     line(format_args!("# watch_history = {}", d.watch_history));
+    line(format_args!(
+        "# The private key that fences are signed with, the same on all nodes, for their owner's eyes only (mode"
+    ));
+    line(format_args!(
+        "# 0600): `openssl genpkey -algorithm ed25519 -out FILE`. Without one they are not signed."
+    ));
+    line(format_args!("# fence_signing_key = \"{}\"", d.fence_signing_key));
     line(format_args!(""));
     line(format_args!("# Where each member is reached, this node included."));
     line(format_args!("[peers]"));

@@ -76,6 +76,7 @@ const LAYERS: &[Layer] = &[
             "palisade-wire",
             "palisade-shard",
             "palisade-client",
+            "palisade-fence",
             "palisade-gate",
             "palisade-tuning",
         ],
@@ -291,6 +292,85 @@ fn every_test_that_a_report_names_is_there() {
 fn every_test_that_exceeds_a_limit_is_there() {
     let named = tests_named("tests/LIMITS.md", "| ");
     assert!(named >= 35, "only {named} tests are named");
+}
+
+#[test]
+fn every_fault_of_the_catalogue_is_held_or_left_out_with_a_reason() {
+    const TABLE: &str = "tests/FAULTS.md";
+    let named = tests_named(TABLE, "| B") + tests_named(TABLE, "| C");
+    assert!(named >= 120, "only {named} tests are named");
+    let text = fs::read_to_string(root().join(TABLE)).expect("the table");
+    let (held, left_out) = text.split_once("## Left out").expect("two tables");
+    let cells = |row: &str| row.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let rows = |table: &str| table.lines().filter(|l| l.starts_with("| ")).map(cells).collect::<Vec<_>>();
+    let (held, left_out) = (rows(held), rows(left_out));
+    assert!(held.iter().all(|row| row.len() == 5 && !row[3].is_empty()), "a row is held by a test");
+    assert!(
+        left_out.iter().all(|row| row.len() == 6 && !row[3].is_empty()),
+        "a row is left out for a reason"
+    );
+    let mut numbers: Vec<String> = held.iter().chain(&left_out).map(|row| row[1].clone()).collect();
+    numbers.retain(|number| number != "Row");
+    let mut all: Vec<String> =
+        (1..=50).map(|n| format!("B{n}")).chain((1..=30).map(|n| format!("C{n}"))).collect();
+    numbers.sort();
+    all.sort();
+    assert_eq!(numbers, all, "each row once, in one of the tables");
+    rules_and_mutants_are_there(&text);
+}
+
+/// Every "rule X" must be one of the simulator's, every "mutant X" one that is hunted.
+fn rules_and_mutants_are_there(text: &str) {
+    let read = |file: &str| fs::read_to_string(root().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
+    let (simulation, hunts, enumerated) =
+        (read("tests/SIMULATION.md"), read("tests/sim/tests/mutants.rs"), read("src/types/src/mutant.rs"));
+    let (_, rules) = simulation.split_once("## The rules").expect("the rules");
+    let (rules, _) = rules.split_once("## Mutants").expect("what follows them");
+    let rules: BTreeSet<&str> = rules
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" |").next())
+        .flat_map(|cell| cell.split(", "))
+        .collect();
+    let words: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+    let is_number = |word: &str| {
+        let (letter, digits) = word.split_at(word.len().min(1));
+        letter.chars().all(|c| c.is_ascii_uppercase()) && digits.parse::<u32>().is_ok()
+    };
+    for pair in words.windows(2).filter(|pair| is_number(pair[1])) {
+        match pair[0] {
+            "rule" => assert!(rules.contains(pair[1]), "there is no rule {}", pair[1]),
+            "mutant" => assert!(
+                enumerated.contains(&format!("    {} = ", pair[1]))
+                    && hunts.contains(&format!("hunt(Mutant::{});", pair[1])),
+                "mutant {} is hunted nowhere",
+                pair[1]
+            ),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn every_exit_status_is_in_the_table_with_a_test_that_is_there() {
+    let named = tests_named("tests/EXIT_STATUSES.md", "| ");
+    assert!(named >= 20, "only {named} tests are named");
+    let table = fs::read_to_string(root().join("tests/EXIT_STATUSES.md")).expect("the table");
+    let statuses = fs::read_to_string(root().join("src/cli/exit.rs")).expect("the statuses");
+    let statuses = statuses.lines().filter_map(|line| line.strip_prefix("pub(crate) const "));
+    let numbers: Vec<&str> =
+        statuses.filter_map(|rest| rest.rsplit_once(" = ")?.1.strip_suffix(';')).collect();
+    assert!(numbers.len() >= 9, "{numbers:?}");
+    for number in numbers {
+        let row = table.lines().find(|row| {
+            let status = row.strip_prefix("| ").and_then(|row| row.split(" |").next()).unwrap_or_default();
+            status.split([' ', ',']).any(|word| word == number)
+        });
+        let held = row.is_some_and(|row| row.contains("`tests/") || row.contains("`src/"));
+        assert!(
+            held,
+            "status {number} of src/cli/exit.rs is not in tests/EXIT_STATUSES.md, or held by no test"
+        );
+    }
 }
 
 /// How many tests the last column of a table names; each must be there.

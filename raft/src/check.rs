@@ -52,6 +52,7 @@ impl Raft {
                 assert_eq!(self.vote, Some(self.config.id), "a leader voted for itself");
                 assert_eq!(last.term, self.term, "a leader's log ends in its term");
                 assert_eq!(lead.peers.len() + 1, self.membership.voters().len(), "all voters are led");
+                self.check_transfer(last.index, last.term);
                 lead.rounds.check();
                 lead.lease.check();
                 for progress in lead.peers.values() {

@@ -40,17 +40,18 @@ impl Raft {
         self.close_pre_vote();
     }
 
-    /// Stands. The own vote counts when it is durable, like any other.
-    fn start_vote(&mut self) {
+    /// Stands, invited by the leader or not. The own vote counts when it is durable, like any other.
+    pub(crate) fn start_vote(&mut self, invited: bool) {
         self.draw_election_at();
         self.set_term(self.term.next(), Some(self.config.id));
-        self.state = State::Candidate(self.candidacy());
+        self.state = State::Candidate(Candidacy { invited, ..self.candidacy() });
         self.ask_for_votes();
         self.count_own_vote();
     }
 
     fn candidacy(&self) -> Candidacy {
-        Candidacy { answers: BTreeMap::new(), resend_at: self.now + self.config.heartbeat }
+        let resend_at = self.now + self.config.heartbeat;
+        Candidacy { answers: BTreeMap::new(), resend_at, invited: false }
     }
 
     /// Asks all who have not said yes: questions and answers get lost, and a no to a pre-vote may
@@ -63,8 +64,8 @@ impl Raft {
                 (c, Message::PreVote(PreVote { term, last_term: last.term, last_index: last.index }))
             }
             State::Candidate(c) => {
-                let term = self.term;
-                (c, Message::Vote(Vote { term, last_term: last.term, last_index: last.index }))
+                let (term, invited) = (self.term, c.invited);
+                (c, Message::Vote(Vote { term, last_term: last.term, last_index: last.index, invited }))
             }
             State::Follower(_) | State::Leader(_) => return,
         };
@@ -94,7 +95,7 @@ impl Raft {
 
     fn close_pre_vote(&mut self) {
         match self.tally() {
-            Tally::Won => self.start_vote(),
+            Tally::Won => self.start_vote(false),
             Tally::Lost => self.state = State::Follower(Following::default()),
             Tally::Open => {}
         }

@@ -13,6 +13,7 @@ use crate::message::{Append, AppendReply, AppendResult, AskId, Message};
 use crate::node::{Raft, State};
 use crate::progress::{Progress, ProgressState};
 use crate::rounds::Rounds;
+use crate::transfer::Transfer;
 
 /// Followers are told of what is committed after so long, should no block have told them by then. Under load the next
 /// block does; a message of its own for each would cost more than it brings.
@@ -33,6 +34,7 @@ pub(crate) struct Leadership {
     pub(crate) asked: BTreeMap<NodeId, AskId>,
     /// The commit index the term began with.
     pub(crate) inherited_commit: LogIndex,
+    pub(crate) transfer: Option<Transfer>,
 }
 
 impl Raft {
@@ -53,6 +55,7 @@ impl Raft {
             lease: Lease::default(),
             asked: BTreeMap::new(),
             inherited_commit: self.commit,
+            transfer: None,
         });
         self.leader = Some(self.config.id);
         let mut builder = BlockBuilder::new();
@@ -84,8 +87,10 @@ impl Raft {
             return;
         }
         let due = |at: fn(&Leadership) -> Time, raft: &Raft| matches!(&raft.state, State::Leader(lead) if raft.now >= at(lead));
+        self.tick_transfer();
         if due(|lead| lead.heartbeat_at, self) {
             self.beat();
+            self.send_invitation();
         }
         if due(|lead| lead.tell_at, self) {
             self.tell_commit();
@@ -94,7 +99,8 @@ impl Raft {
 
     pub(crate) fn leader_deadline(&self, lead: &Leadership) -> Time {
         let stall = self.ledger.oldest_flight().map_or(Time::FAR, |at| at + self.config.disk_stall);
-        lead.heartbeat_at.min(lead.tell_at).min(self.quorum_deadline()).min(stall)
+        let given_up = lead.transfer.as_ref().map_or(Time::FAR, |transfer| transfer.until);
+        lead.heartbeat_at.min(lead.tell_at).min(self.quorum_deadline()).min(stall).min(given_up)
     }
 
     /// When the leader steps down unless more voters are heard from: a quorum, itself included,
@@ -220,6 +226,7 @@ impl Raft {
         }
         self.confirm_rounds();
         self.pump(from);
+        self.invite();
     }
 
     /// Up to here a quorum's disks hold the log, the own disk counted like any other.

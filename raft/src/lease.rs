@@ -61,6 +61,11 @@ impl Lease {
         self.since = Some(now);
     }
 
+    /// Mutant H3: what was given up for the rest of the term comes back.
+    pub(crate) fn take_back(&mut self) {
+        self.forgone = false;
+    }
+
     /// Nothing from before now counts any more.
     fn void(&mut self) {
         self.sent.clear();

@@ -4,8 +4,9 @@
 //! Events go in ([`Raft::step`], [`Raft::tick`], [`Raft::propose`], [`Raft::start_round`],
 //! [`Raft::on_persisted`]), work comes out ([`Raft::take_ready`]). The algorithm is that of Ongaro
 //! and Ousterhout, "In Search of an Understandable Consensus Algorithm" (extended version, 2014),
-//! with pre-vote, check-quorum, stickiness, ReadIndex and leases after Ongaro's thesis (2014; sections 9.6,
-//! 6.2, 4.2.3, 6.4, 6.4.1) and writes to the leader's disk in parallel with replication (10.2.1).
+//! with pre-vote, check-quorum, stickiness, ReadIndex, leases and leadership transfer after Ongaro's thesis
+//! (2014; sections 9.6, 6.2, 4.2.3, 6.4, 6.4.1, 3.10) and writes to the leader's disk in parallel with
+//! replication (10.2.1).
 //!
 //! # The unit is the block
 //! Where the papers say "entry" this crate has a [`palisade_types::Block`]: one or more commands
@@ -57,17 +58,19 @@ mod receiving;
 mod rounds;
 mod sending;
 mod snapshot;
+mod transfer;
 
 pub use config::{Config, ConfigError, VOTERS_MAX};
 pub use lease::LEASE_DRIFT_PERCENT;
 pub use membership::{Membership, Tally};
 pub use message::{
     Append, AppendReply, AppendResult, AskId, Message, PreVote, PreVoteReply, ReadIndex, ReadIndexReply,
-    Snapshot, SnapshotReply, Vote, VoteReply,
+    Snapshot, SnapshotReply, TimeoutNow, Vote, VoteReply,
 };
 pub use node::{Raft, Restored};
 pub use progress::ProgressState;
 pub use ready::{
-    ChunkReceived, ChunkWanted, NotLeader, Persist, PersistNumber, ReadAnswer, Ready, Role, RoleChange,
-    Round, RoundError, RoundId, Status, VoterStatus,
+    ChunkReceived, ChunkWanted, NotLeader, Persist, PersistNumber, ProposeError, ReadAnswer, Ready, Role,
+    RoleChange, Round, RoundError, RoundId, Status, VoterStatus,
 };
+pub use transfer::TransferError;

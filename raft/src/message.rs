@@ -28,6 +28,8 @@ pub enum Message {
     Snapshot(Snapshot),
     /// The answer.
     SnapshotReply(SnapshotReply),
+    /// "Stand at once, in my place." (thesis, section 3.10)
+    TimeoutNow(TimeoutNow),
 }
 
 /// Asks whether a vote would be granted; changes nobody's term (thesis, section 9.6).
@@ -61,6 +63,9 @@ pub struct Vote {
     pub last_term: Term,
     /// Index of the candidate's last command.
     pub last_index: LogIndex,
+    /// The leader of the term before has invited the candidate to stand: whoever is in that term votes
+    /// although it hears that leader.
+    pub invited: bool,
 }
 
 /// Answers [`Vote`].
@@ -185,6 +190,16 @@ pub struct SnapshotReply {
     pub have: u32,
 }
 
+/// A leader hands over: its receiver is to stand in the next term without waiting for its timeout. It
+/// counts only where the sender is followed in this term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeoutNow {
+    /// The leader's term.
+    pub term: Term,
+    /// The end of the leader's log, all of it committed; whoever does not hold it on disk does not stand.
+    pub last_index: LogIndex,
+}
+
 impl Message {
     /// The term the sender is in. A pre-vote names none that anyone is in.
     pub fn term(&self) -> Option<Term> {
@@ -199,6 +214,7 @@ impl Message {
             Message::ReadIndexReply(m) => Some(m.term),
             Message::Snapshot(m) => Some(m.term),
             Message::SnapshotReply(m) => Some(m.term),
+            Message::TimeoutNow(m) => Some(m.term),
         }
     }
 }

@@ -19,8 +19,8 @@ use crate::mail::Mail;
 use crate::membership::Membership;
 use crate::message::Message;
 use crate::ready::{
-    ChunkReceived, ChunkWanted, NotLeader, Persist, PersistNumber, Ready, Role, RoleChange, RoundId, Status,
-    VoterStatus,
+    ChunkReceived, ChunkWanted, NotLeader, Persist, PersistNumber, ProposeError, Ready, Role, RoleChange,
+    RoundId, Status, VoterStatus,
 };
 use crate::receiving::Receiving;
 
@@ -42,6 +42,8 @@ pub struct Restored {
 pub(crate) struct Candidacy {
     pub(crate) answers: BTreeMap<NodeId, bool>,
     pub(crate) resend_at: Time,
+    /// The leader of the term before asked this node to stand.
+    pub(crate) invited: bool,
 }
 
 /// The role with what belongs to it, so that nothing of an old role can be left over in a new one.
@@ -168,7 +170,7 @@ impl Raft {
         if let Some(term) = message.term()
             && term > self.term
         {
-            if matches!(message, Message::Vote(_)) && self.is_sticky() {
+            if matches!(&message, Message::Vote(vote) if !self.is_invited(vote)) && self.is_sticky() {
                 return;
             }
             self.adopt_term(term);
@@ -184,6 +186,7 @@ impl Raft {
             Message::ReadIndexReply(m) => self.on_read_index_reply(from, m),
             Message::Snapshot(m) => self.on_snapshot(from, m),
             Message::SnapshotReply(m) => self.on_snapshot_reply(from, m),
+            Message::TimeoutNow(m) => self.on_timeout_now(from, m),
         }
     }
 
@@ -210,13 +213,16 @@ impl Raft {
     /// `clock_ms` is raised to the clock of the block before if it is behind it.
     ///
     /// # Errors
-    /// [`NotLeader`]; the commands are dropped.
+    /// [`ProposeError`]; the commands are dropped.
     ///
     /// # Panics
     /// When the builder is empty.
-    pub fn propose(&mut self, builder: BlockBuilder, clock_ms: u64) -> Result<Block, NotLeader> {
+    pub fn propose(&mut self, builder: BlockBuilder, clock_ms: u64) -> Result<Block, ProposeError> {
         if !matches!(self.state, State::Leader(_)) {
-            return Err(NotLeader { leader: self.leader });
+            return Err(NotLeader { leader: self.leader }.into());
+        }
+        if !self.takes_proposals() {
+            return Err(ProposeError::HandingOver);
         }
         let block = self.append_own(builder, clock_ms);
         self.pump_all();
@@ -270,6 +276,7 @@ impl Raft {
     /// Hands out the work that has gathered.
     pub fn take_ready(&mut self) -> Ready {
         let committed = self.deliver();
+        self.invite();
         Ready { committed, ..self.take_others() }
     }
 

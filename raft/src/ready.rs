@@ -137,6 +137,17 @@ pub struct NotLeader {
     pub leader: Option<NodeId>,
 }
 
+/// Why nothing was proposed; the commands are dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProposeError {
+    /// This node does not lead.
+    #[error(transparent)]
+    NotLeader(#[from] NotLeader),
+    /// It is handing its leadership over: see [`crate::Raft::transfer`].
+    #[error("this node is handing its leadership over")]
+    HandingOver,
+}
+
 /// The name of a leadership confirmation round. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RoundId {

@@ -8,6 +8,17 @@ pub(crate) const NO_CLUSTER: &str = "`palisade status` asks each endpoint what i
                                      `palisade dev` starts one on this machine; for one elsewhere set --endpoints or \
                                      PALISADE_ENDPOINTS";
 
+/// What a cluster of so many members does not do for whoever hopes it does.
+pub(crate) fn even(members: usize) -> Option<String> {
+    let survives = |members: usize| members.saturating_sub(1) / 2;
+    let (as_many, fewer) = (survives(members), members.checked_sub(1)?);
+    (members.is_multiple_of(2) && members > 0).then(|| match as_many {
+        0 => "two nodes survive no failure: when either is gone, both stand still; three survive one"
+            .to_owned(),
+        _ => format!("{members} nodes survive no more failures than {fewer} ({as_many}): take an odd number"),
+    })
+}
+
 /// The error, and what to do next where there is something to do.
 pub(crate) fn text(error: &CallError) -> String {
     match next_step(error) {
@@ -62,6 +73,13 @@ mod tests {
         for word in words {
             assert!(text.contains(word), "{word:?} is not in: {text}");
         }
+    }
+
+    #[test]
+    fn an_even_number_of_members_is_remarked_upon() {
+        assert!([1, 3, 5, 7, 9].into_iter().all(|odd| even(odd).is_none()));
+        assert!(even(2).is_some_and(|said| said.contains("no failure")));
+        assert!(even(4).is_some_and(|said| said.contains("4 nodes survive no more failures than 3 (1)")));
     }
 
     #[test]

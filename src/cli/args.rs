@@ -45,6 +45,10 @@ pub(crate) struct Global {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Verb {
+    /// See in half a minute what a lock cannot do and a fence can: a paused worker, its late write, and a file.
+    Demo,
+    #[command(name = super::demo::WORKER, hide = true)]
+    DemoWorker(super::demo::worker::WorkerArgs),
     /// Run a durable cluster on this machine: processes on loopback, supervised.
     Dev(DevArgs),
     /// Make the directory of one node.
@@ -87,6 +91,9 @@ pub(crate) enum Verb {
     /// Forget the record of a key that nobody holds or awaits, and with it the key's class and its claims to
     /// resources.
     Retire(RetireArgs),
+    /// Hand leadership to another node: before the leader's host is restarted, say. A leader that is
+    /// stopped by SIGTERM does so by itself.
+    Transfer(TransferArgs),
     /// List what operators did, and why: the last 1,000 actions, oldest first.
     Acts(ActsArgs),
     /// Stand before an HTTP resource that cannot check a fence, as its only writer.
@@ -208,7 +215,7 @@ pub(crate) struct SessionArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) owner: Option<String>,
     /// After a loss the command gets SIGTERM, and SIGKILL so much later, or sooner where the lease ends sooner.
-    /// When it has ended, what it left behind may run on for so long.
+    /// When it has ended, what it left behind may run on for so long. A signal that is handed on is no loss.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     pub(crate) kill_after: Duration,
 }
@@ -449,6 +456,18 @@ pub(crate) struct RetireArgs {
     /// has now].
     #[arg(long, value_name = "N")]
     pub(crate) epoch: Option<u64>,
+    /// Why, for the record.
+    #[arg(long, value_name = "TEXT", default_value = "none given")]
+    pub(crate) reason: String,
+    #[command(flatten)]
+    pub(crate) by: By,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TransferArgs {
+    /// The node that is to lead [default: any that is able].
+    #[arg(long, value_name = "NODE", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) to: Option<u32>,
     /// Why, for the record.
     #[arg(long, value_name = "TEXT", default_value = "none given")]
     pub(crate) reason: String,

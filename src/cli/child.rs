@@ -30,11 +30,12 @@ const TAKE_OVER: Duration = Duration::from_millis(50);
 const AFTER_KILL: Duration = Duration::from_secs(2);
 
 /// The variables that say what a command was given.
-const OF_A_GRANT: [&str; 6] = [
+const OF_A_GRANT: [&str; 7] = [
     "PALISADE_KEY",
     "PALISADE_EPOCH",
     "PALISADE_BARRIER",
     "PALISADE_FENCE",
+    "PALISADE_SIGNATURE",
     "PALISADE_SESSION",
     answers::VARIABLE,
 ];

@@ -9,7 +9,7 @@ use super::advice;
 use super::args::Global;
 use super::exit::{self, Failure};
 
-/// How often `dev` says that it still waits.
+/// How often it is said that we still wait.
 const STILL_WAITING: Duration = Duration::from_secs(10);
 
 /// Starts logging on stderr, as the flags say.
@@ -41,11 +41,16 @@ fn start(config: ClientConfig) -> Result<Client, Failure> {
     })
 }
 
-/// Returns once a leader of this cluster answers a linearizable read. Says on stderr, now and then, what is missing.
+/// Returns once a leader of this cluster answers a linearizable read. Says on stderr, now and then and under this
+/// name, what is missing.
 ///
 /// # Errors
 /// When the cluster answers what no waiting helps against.
-pub(crate) async fn until_usable(endpoints: Vec<String>, cluster: ClusterId) -> Result<(), Failure> {
+pub(crate) async fn until_usable(
+    name: &str,
+    endpoints: Vec<String>,
+    cluster: ClusterId,
+) -> Result<(), Failure> {
     let mut config = ClientConfig::new(endpoints);
     config.call_timeout = STILL_WAITING;
     config.cluster = Some(cluster);
@@ -54,7 +59,7 @@ pub(crate) async fn until_usable(endpoints: Vec<String>, cluster: ClusterId) -> 
         match client.locks(None, 1).await {
             Ok(_) => return Ok(()),
             Err(e) if e.is_final() => return Err(failure(&e)),
-            Err(e) => eprintln!("palisade dev: the cluster is not usable yet: {e}"),
+            Err(e) => eprintln!("{name}: the cluster is not usable yet: {e}"),
         }
     }
 }
@@ -79,10 +84,53 @@ pub(crate) fn code(error: &CallError) -> u8 {
             | Refusal::InUse
             | Refusal::OwnedByOther { .. }
             | Refusal::NotAtEpoch { .. }
+            | Refusal::NotAVoter { .. }
+            | Refusal::OtherTerm { .. }
+            | Refusal::NotHandedOver { .. }
             | Refusal::SessionEnded { .. },
         ) => exit::REFUSED,
         CallError::Refused(refusal) if refusal.is_final() => exit::SOFTWARE,
         CallError::Stopped => exit::SOFTWARE,
         _ => exit::UNAVAILABLE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_client::{Cause, Class, Epoch, LogIndex, LostReason, Outcome, SessionId};
+    use palisade_types::Ticket;
+
+    use super::*;
+
+    #[test]
+    fn every_failed_call_has_its_status() {
+        let session = SessionId::default();
+        let (asked, last) = (Epoch(1), Epoch(2));
+        let what = String::new();
+        let refusals = [
+            (Refusal::ClassMismatch { has: Class::Advisory }, exit::USAGE),
+            (Refusal::BadRequest { reason: what.clone() }, exit::USAGE),
+            (Refusal::NotHeld { asked, last }, exit::REFUSED),
+            (Refusal::NotAtEpoch { asked, last }, exit::REFUSED),
+            (Refusal::InUse, exit::REFUSED),
+            (Refusal::OwnedByOther { session, owner: None }, exit::REFUSED),
+            (Refusal::SessionEnded { session, cause: Cause::Forgotten }, exit::REFUSED),
+            (Refusal::Busy { retry_after_ms: 1 }, exit::UNAVAILABLE),
+            (Refusal::QuotaExceeded { what: what.clone(), limit: 1 }, exit::UNAVAILABLE),
+            (Refusal::SessionFull { what, limit: 1 }, exit::UNAVAILABLE),
+            (Refusal::TicketMismatch { ticket: Ticket(1) }, exit::SOFTWARE),
+            (Refusal::TicketFinished { ticket: Ticket(1), outcome: Outcome::Denied }, exit::SOFTWARE),
+            (Refusal::ClusterReset, exit::SOFTWARE),
+        ];
+        for (refusal, code_of_it) in refusals {
+            let error = CallError::Refused(refusal);
+            assert_eq!(code(&error), code_of_it, "{error}");
+        }
+        let last = String::new();
+        assert_eq!(code(&CallError::Unavailable { waited: Duration::ZERO, last }), exit::UNAVAILABLE);
+        assert_eq!(code(&CallError::Stopped), exit::SOFTWARE);
+        assert_eq!(code(&CallError::Beyond { asked: LogIndex(2), end: LogIndex(1) }), exit::USAGE);
+        // Before anything was given, so nothing was lost, and the command has not run.
+        assert_eq!(code(&CallError::SessionLost(LostReason::DeadlinePassed)), exit::UNAVAILABLE);
     }
 }

@@ -2,10 +2,11 @@
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use palisade_fence::{ClusterIdentity, Epoch, Key, NotLowered, PublicKey, RedbLedger, Verifier};
 use palisade_gate::{Config, Gate, GateError, Route, Upstream};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -16,8 +17,8 @@ use super::exit::{self, Failure};
 #[derive(Args, Debug)]
 pub(crate) struct GateArgs {
     /// The resource, as http://HOST:PORT or with a path. Nobody else may be able to write to it.
-    #[arg(long, value_name = "URL", env = "PALISADE_GATE_UPSTREAM")]
-    upstream: Upstream,
+    #[arg(long, value_name = "URL", env = "PALISADE_GATE_UPSTREAM", required_unless_present = "lower_floor")]
+    upstream: Option<Upstream>,
     /// Where to listen.
     #[arg(long, value_name = "IP:PORT", env = "PALISADE_GATE_LISTEN", default_value = "127.0.0.1:7600")]
     listen: SocketAddr,
@@ -31,6 +32,13 @@ pub(crate) struct GateArgs {
     /// Without it each request may show a fence of whatever key.
     #[arg(long, value_name = "/PATH=KEY")]
     protect: Vec<Route>,
+    /// Take only fences that the cluster has signed: a public key in PEM, the one that belongs to fence_signing_key.
+    /// Repeat it while the key is replaced, so that both are accepted.
+    #[arg(long, value_name = "FILE", requires = "cluster")]
+    require_signed: Vec<PathBuf>,
+    /// The cluster whose signatures are taken, as `palisade status` shows it.
+    #[arg(long, value_name = "IDENTITY", env = "PALISADE_GATE_CLUSTER", requires = "require_signed")]
+    cluster: Option<ClusterIdentity>,
     /// Want a fence also for GET, HEAD and OPTIONS.
     #[arg(long)]
     fence_reads: bool,
@@ -53,6 +61,13 @@ pub(crate) struct GateArgs {
     /// The most requests under way at once.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     requests_max: usize,
+    /// Do not serve: lower the floor of this key in the ledger, which an invented epoch has raised. For people, while
+    /// nobody writes and the gate does not run.
+    #[arg(long, value_name = "KEY", requires = "to")]
+    lower_floor: Option<String>,
+    /// What to lower it to: the last epoch that was granted, as `palisade describe KEY` shows it.
+    #[arg(long, value_name = "EPOCH", requires = "lower_floor")]
+    to: Option<u64>,
     /// Allow listening beyond loopback: there are no credentials yet.
     #[arg(long)]
     insecure: bool,
@@ -60,6 +75,12 @@ pub(crate) struct GateArgs {
 
 /// Serves until SIGTERM or SIGINT, then finishes what is under way.
 pub(crate) async fn run(args: GateArgs) -> Result<u8, Failure> {
+    if let (Some(key), Some(to)) = (&args.lower_floor, args.to) {
+        let key = Key::new(key).map_err(|e| Failure::usage(format!("--lower-floor: {e}")))?;
+        return lower_floor(&args.dir, &key, Epoch(to));
+    }
+    let Some(upstream) = args.upstream else { return Err(Failure::usage("give --upstream")) };
+    let require_signed = verifier(&args.require_signed, args.cluster)?;
     let admin = match args.admin {
         Some(admin) => admin,
         None => {
@@ -84,9 +105,10 @@ pub(crate) async fn run(args: GateArgs) -> Result<u8, Failure> {
     let (listener, admin) = (listen(args.listen).await?, listen(admin).await?);
     let stop = stopped()?;
     let config = Config {
-        upstream: args.upstream,
-        ledger: args.dir.join("ledger.redb"),
+        upstream,
+        ledger: args.dir.join(LEDGER),
         routes: args.protect,
+        require_signed,
         fence_reads: args.fence_reads,
         answer_within: args.answer_within,
         upstream_max: args.upstream_max,
@@ -101,6 +123,39 @@ pub(crate) async fn run(args: GateArgs) -> Result<u8, Failure> {
     let _ = writeln!(out, "ready: {}", args.listen).and_then(|()| out.flush());
     gate.serve(listener, admin, stop).await.map_err(|e| failure(&e))?;
     Ok(0)
+}
+
+/// The ledger's file in its directory.
+const LEDGER: &str = "ledger.redb";
+
+/// Reads the public keys, if signatures are wanted.
+fn verifier(files: &[PathBuf], cluster: Option<ClusterIdentity>) -> Result<Option<Verifier>, Failure> {
+    let Some(cluster) = cluster else { return Ok(None) };
+    let read = |file: &PathBuf| {
+        let text = std::fs::read_to_string(file).map_err(|e| e.to_string());
+        let key = text.and_then(|text| PublicKey::from_pem(&text).map_err(|e| e.to_string()));
+        key.map_err(|why| Failure::new(exit::CONFIG, format!("--require-signed: {}: {why}", file.display())))
+    };
+    let keys = files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    Verifier::new(cluster, keys).map(Some).map_err(|e| Failure::usage(format!("--require-signed: {e}")))
+}
+
+/// Mends a floor that is too high.
+fn lower_floor(dir: &Path, key: &Key, to: Epoch) -> Result<u8, Failure> {
+    let path = dir.join(LEDGER);
+    if !path.is_file() {
+        return Err(Failure::new(exit::CONFIG, format!("{}: there is no ledger", path.display())));
+    }
+    let ledger = RedbLedger::open(&path).map_err(|e| failure(&GateError::Ledger(e)))?;
+    match ledger.lower_floor(key, to) {
+        Ok(before) => {
+            // Nobody may be there to read it.
+            let _ = writeln!(std::io::stdout(), "the floor of {key} was {before} and is {to}");
+            Ok(0)
+        }
+        Err(e @ NotLowered::NotAbove { .. }) => Err(Failure::new(exit::REFUSED, e.to_string())),
+        Err(NotLowered::Ledger(e)) => Err(failure(&GateError::Ledger(e))),
+    }
 }
 
 fn failure(error: &GateError) -> Failure {

@@ -248,7 +248,7 @@ pub(super) async fn farewell(global: &Global, what: &str, work: impl Future<Outp
 /// What `--hold` says.
 fn grant_json(guard: &Guard) -> String {
     let fence = guard.fence();
-    let line = json!({
+    let mut line = json!({
         "key": fence.key().as_str(),
         "class": guard.class().to_string(),
         "mode": guard.mode().to_string(),
@@ -257,6 +257,9 @@ fn grant_json(guard: &Guard) -> String {
         "fence": fence.to_string(),
         "session": guard.session().to_string(),
     });
+    if let (Some(line), Some(signature)) = (line.as_object_mut(), guard.signature()) {
+        line.insert("signature".to_owned(), signature.to_string().into());
+    }
     line.to_string()
 }
 
@@ -280,14 +283,16 @@ pub(super) async fn hold(kept: &impl Kept, line: &str, signals: &mut Signals) ->
 }
 
 /// What a command under a lock finds in its environment.
-fn environment(global: &Global, guard: &Guard) -> [(&'static str, String); 6] {
+fn environment(global: &Global, guard: &Guard) -> Vec<(&'static str, String)> {
     let fence = guard.fence();
-    [
+    let signature = guard.signature().map(|signature| ("PALISADE_SIGNATURE", signature.to_string()));
+    let always = [
         ("PALISADE_KEY", fence.key().to_string()),
         ("PALISADE_EPOCH", fence.epoch().to_string()),
         ("PALISADE_BARRIER", fence.barrier().to_string()),
         ("PALISADE_FENCE", fence.to_string()),
         ("PALISADE_SESSION", guard.session().to_string()),
         ("PALISADE_ENDPOINTS", global.endpoints.join(",")),
-    ]
+    ];
+    always.into_iter().chain(signature).collect()
 }

@@ -6,6 +6,7 @@ mod args;
 mod check;
 mod child;
 mod connect;
+mod demo;
 mod dev;
 mod dev_dir;
 mod doctor;
@@ -16,6 +17,7 @@ mod keep;
 mod lock;
 mod log;
 mod node;
+mod nodes;
 mod observe;
 mod operator;
 mod output;
@@ -67,6 +69,8 @@ fn run(cli: Cli) -> Result<u8, Failure> {
         Verb::Format(args) => node::format(&global, &args),
         Verb::Doctor(args) => doctor::run(&global, &args),
         Verb::Log(args) => log::run(&global, &args),
+        // Its client has a thread and a runtime of its own.
+        Verb::DemoWorker(args) => demo::worker::run(&global, &args),
         verb => {
             connect::start_log(&global);
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -76,6 +80,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
             // Everything runs on this, the main thread: children of `dev` are bound to its life.
             let end = runtime.block_on(async {
                 match verb {
+                    Verb::Demo => demo::run(&global).await,
                     Verb::Dev(args) => dev::run(args).await,
                     Verb::Lock(args) => lock::run(&global, args).await,
                     Verb::Elect(args) => elect::run(&global, args).await,
@@ -94,9 +99,14 @@ fn run(cli: Cli) -> Result<u8, Failure> {
                     Verb::Evict(args) => operator::evict(&global, &args).await,
                     Verb::ForceRelease(args) => operator::force_release(&global, &args).await,
                     Verb::Retire(args) => operator::retire(&global, &args).await,
+                    Verb::Transfer(args) => operator::transfer(&global, &args).await,
                     Verb::Acts(args) => operator::acts(&global, &args).await,
                     Verb::Gate(args) => gate::run(args).await,
-                    Verb::Serve(_) | Verb::Format(_) | Verb::Doctor(_) | Verb::Log(_) => {
+                    Verb::Serve(_)
+                    | Verb::Format(_)
+                    | Verb::Doctor(_)
+                    | Verb::Log(_)
+                    | Verb::DemoWorker(_) => {
                         unreachable!("answered above")
                     }
                 }

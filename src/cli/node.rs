@@ -7,6 +7,7 @@ use palisade::server::ServeOptions;
 use palisade_types::{Name, NodeId};
 use serde_json::json;
 
+use super::advice;
 use super::args::{FormatArgs, Global, ServeArgs};
 use super::dev_dir::format_failure;
 use super::exit::Failure;
@@ -16,6 +17,9 @@ use super::output::Output;
 pub(crate) fn format(global: &Global, args: &FormatArgs) -> Result<u8, Failure> {
     let cluster = Name::new(&args.cluster).map_err(|e| Failure::usage(format!("--cluster: {e}")))?;
     let peers = peers(&args.peers).map_err(|e| Failure::usage(format!("--peers: {e}")))?;
+    if let Some(remark) = advice::even(peers.len()) {
+        eprintln!("palisade: {remark}");
+    }
     let mut spec = FormatSpec::new(cluster, NodeId(args.node), peers);
     spec.shards = args.shards;
     spec.listen = args.listen;

@@ -1,11 +1,13 @@
-//! The verbs that act on sessions and keys of others: `report-dead`, `evict`, `force-release`, `retire`,
-//! and `acts`, the record of what was done.
+//! The verbs that act on sessions and keys of others, `report-dead`, `evict`, `force-release` and `retire`,
+//! on the cluster, `transfer`, and `acts`, the record of what was done.
 
-use palisade_client::{CallError, Client, Epoch, LogIndex, Operator, Refusal, SessionId};
+use palisade_client::{CallError, Client, Epoch, LogIndex, NodeId, Operator, Refusal, SessionId};
 use serde_json::json;
 
 use super::advice;
-use super::args::{ActsArgs, By, EvictArgs, ForceReleaseArgs, Global, ReportDeadArgs, RetireArgs};
+use super::args::{
+    ActsArgs, By, EvictArgs, ForceReleaseArgs, Global, ReportDeadArgs, RetireArgs, TransferArgs,
+};
 use super::connect;
 use super::exit::{self, Failure};
 use super::output::{self, Output};
@@ -155,6 +157,33 @@ pub(crate) async fn retire(global: &Global, args: &RetireArgs) -> Result<u8, Fai
         done,
         &format!("{key} has no record any more, and claims no resource; the last epoch was {epoch}"),
     )
+}
+
+/// Hands leadership over and says who leads then.
+pub(crate) async fn transfer(global: &Global, args: &TransferArgs) -> Result<u8, Failure> {
+    let TransferArgs { to, reason, by } = args;
+    let to = to.map(NodeId);
+    let done = operator(global, by)?.transfer(to, reason).await.map_err(|e| connect::failure(&e))?;
+    let leader = done.leader.map_or_else(|| "nobody".to_owned(), |node| format!("node {node}"));
+    let mut out = Output::new(global.json);
+    out.line(
+        || {
+            let (leader, action) = (done.leader.map(|node| node.0), done.action.map(|action| action.0));
+            json!({ "leader": leader, "term": done.term.0, "action": action })
+        },
+        || match done.action {
+            Some(action) => format!("{leader} leads in term {} (action {action})", done.term),
+            None => format!("{leader} leads in term {}; nothing was to be done", done.term),
+        },
+    )?;
+    out.flush()?;
+    match to {
+        Some(to) if done.leader != Some(to) => {
+            let message = format!("leadership was given up, and {leader} has got it instead of node {to}");
+            Err(Failure::new(exit::REFUSED, message))
+        }
+        _ => Ok(0),
+    }
 }
 
 /// What operators did.

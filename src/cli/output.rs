@@ -346,6 +346,15 @@ pub(crate) fn value_json(row: &ValueRow) -> Value {
     })
 }
 
+/// An ephemeral key as an object, with what its read promises.
+pub(crate) fn value_read_json(row: &ValueRow, read: ReadMark) -> Value {
+    let mut object = value_json(row);
+    if let (Value::Object(all), Value::Object(mark)) = (&mut object, mark_json(read)) {
+        all.extend(mark);
+    }
+    object
+}
+
 /// An ephemeral key for people. What is no text of a line is escaped.
 pub(crate) fn value_text(row: &ValueRow) -> String {
     let value = bytes_text(&row.value);
@@ -361,6 +370,11 @@ pub(crate) fn act_json(row: &OperatorRow) -> Value {
         OperatorAct::ForceRelease { key, epoch } | OperatorAct::Retire { key, epoch } => {
             (None, Some(key), Some(epoch.0))
         }
+        OperatorAct::Transfer { .. } => (None, None, None),
+    };
+    let (term, to) = match &row.act {
+        OperatorAct::Transfer { term, to } => (Some(term.0), to.map(|node| node.0)),
+        _ => (None, None),
     };
     json!({
         "action": row.revision.0,
@@ -368,6 +382,8 @@ pub(crate) fn act_json(row: &OperatorRow) -> Value {
         "session": session.map(ToString::to_string),
         "key": key.map(|key| key.as_str()),
         "epoch": epoch,
+        "term": term,
+        "to": to,
         "by": row.by.as_str(),
         "reason": row.reason.as_str(),
         "ago_ms": row.ago_ms,
@@ -388,6 +404,8 @@ pub(crate) fn act_text(row: &OperatorRow) -> String {
         OperatorAct::ForceRelease { key, epoch } | OperatorAct::Retire { key, epoch } => {
             format!("{}@{epoch}", word(key))
         }
+        OperatorAct::Transfer { term, to: Some(to) } => format!("of term {term} to node {to}"),
+        OperatorAct::Transfer { term, to: None } => format!("of term {term}"),
     };
     format!("action {revision}, {} ago: {} {whom} by {}: {reason}", span(*ago_ms), act.verb(), word(by))
 }
@@ -409,6 +427,7 @@ pub(crate) fn status_json(endpoint: &str, s: &NodeStatus) -> Value {
         "keys": s.keys,
         "log_bytes": s.log_bytes,
         "boot": s.boot,
+        "cluster": s.cluster.map(|c| c.to_string()),
         "recovering": s.is_recovering(),
     })
 }
@@ -418,7 +437,7 @@ pub(crate) fn status_text(endpoint: &str, s: &NodeStatus) -> String {
     let leader = s.leader.map_or("none".to_owned(), |l| format!("node {l}"));
     format!(
         "{endpoint:<22} node {}  {:<9} term {}  leader {leader}  log {} durable {} commit {} applied {}  \
-         sessions {}  keys {}  log {} MiB  boot {}{}",
+         sessions {}  keys {}  log {} MiB  boot {}  cluster {}{}",
         s.node,
         s.role,
         s.term,
@@ -430,6 +449,7 @@ pub(crate) fn status_text(endpoint: &str, s: &NodeStatus) -> String {
         s.keys,
         s.log_bytes >> 20,
         s.boot,
+        s.cluster.map_or("not known".to_owned(), |c| c.to_string()),
         if s.is_recovering() { "  recovering: it is applying its log" } else { "" }
     )
 }
@@ -534,6 +554,7 @@ mod tests {
             keys: 0,
             log_bytes: 1 << 20,
             boot: 2,
+            cluster: Some(palisade_types::ClusterIdentity(0xc0_ffee)),
         };
         let recovering = |s: &NodeStatus| {
             let text = status_text("a:1", s).contains("recovering");

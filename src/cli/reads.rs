@@ -1,13 +1,19 @@
 //! The verbs that only look: `describe`, `locks`, `sessions`, `resources`, `get`, `ls`, `status`.
 
-use palisade_client::{CallError, Client, Consistency, Page, ReadMark, SessionId};
+use std::time::Duration;
+
+use palisade_client::{Client, Consistency, Page, ReadMark, SessionId};
 use serde_json::json;
+use tokio::task::JoinSet;
 
 use super::advice;
 use super::args::{DescribeArgs, GetArgs, Global, LocksArgs, LsArgs, Paging, ResourcesArgs, SessionsArgs};
 use super::connect::{self, client_of};
 use super::exit::{self, Failure};
 use super::output::{self, Output};
+
+/// How long `status` waits for a node that says nothing, if `--timeout` is not shorter.
+const STATUS_TIME: Duration = Duration::from_secs(3);
 
 /// Asks as the flags say: each kind of answer comes from a reader of its own.
 macro_rules! ask {
@@ -156,7 +162,7 @@ pub(crate) async fn get(global: &Global, args: &GetArgs) -> Result<u8, Failure> 
     }
     let mut out = Output::new(global.json);
     if global.json {
-        out.line(|| output::value_json(&row), String::new)?;
+        out.line(|| output::value_read_json(&row, answer.read), String::new)?;
     } else {
         out.bytes(&row.value)?;
     }
@@ -179,22 +185,25 @@ pub(crate) async fn ls(global: &Global, args: &LsArgs) -> Result<u8, Failure> {
     listing.say_next(after)
 }
 
-/// Asks every endpoint for itself, all at once. Ends with 69 when none answers.
+/// Asks every endpoint for itself, all at once, and prints what each says as soon as it does. Ends with 69 when
+/// none answers.
 pub(crate) async fn status(global: &Global) -> Result<u8, Failure> {
-    let mut asked = Vec::new();
-    for endpoint in &global.endpoints {
-        let client: Client = client_of(vec![endpoint.clone()], global.timeout)?;
-        asked.push((endpoint, tokio::spawn(async move { client.status().await })));
+    let mut asked = JoinSet::new();
+    for endpoint in global.endpoints.clone() {
+        let client: Client = client_of(vec![endpoint.clone()], global.timeout.min(STATUS_TIME))?;
+        asked.spawn(async move { (endpoint, client.status().await) });
     }
     let mut out = Output::new(global.json);
     let mut reached = 0;
-    for (endpoint, task) in asked {
-        match task.await.unwrap_or(Err(CallError::Stopped)) {
+    while let Some(answer) = asked.join_next().await {
+        let (endpoint, answer) =
+            answer.map_err(|e| Failure::new(exit::SOFTWARE, format!("asking an endpoint: {e}")))?;
+        match answer {
             Ok(status) => {
                 reached += 1;
                 out.line(
-                    || output::status_json(endpoint, &status),
-                    || output::status_text(endpoint, &status),
+                    || output::status_json(&endpoint, &status),
+                    || output::status_text(&endpoint, &status),
                 )?;
             }
             Err(e) => out.line(
@@ -202,8 +211,8 @@ pub(crate) async fn status(global: &Global) -> Result<u8, Failure> {
                 || format!("{endpoint:<22} unreachable: {e}"),
             )?,
         }
+        out.flush()?;
     }
-    out.flush()?;
     match reached {
         0 => Err(Failure::new(exit::UNAVAILABLE, format!("no endpoint answers; {}", advice::NO_CLUSTER))),
         _ => Ok(0),

@@ -1,4 +1,5 @@
-//! The signals that `lock` catches: those that end it, and those it hands on to the command.
+//! The signals that `lock` catches: those that end it, and those it hands on to the command. And those that end
+//! `dev` and `demo`.
 
 use std::task::Poll;
 
@@ -76,6 +77,35 @@ impl Signals {
             libc::SIGTSTP => Caught::Stop,
             libc::SIGCONT => Caught::Continue,
             other => Caught::Other(SignalNumber(other)),
+        }
+    }
+}
+
+/// The signals that end what runs until it is told to end.
+pub(crate) struct Ends {
+    interrupt: Signal,
+    terminate: Signal,
+    hang_up: Signal,
+}
+
+impl Ends {
+    /// Starts catching.
+    pub(crate) fn listen() -> Result<Ends, Failure> {
+        let on =
+            |kind| signal(kind).map_err(|e| Failure::new(exit::OS, format!("cannot watch signals: {e}")));
+        Ok(Ends {
+            interrupt: on(SignalKind::interrupt())?,
+            terminate: on(SignalKind::terminate())?,
+            hang_up: on(SignalKind::hangup())?,
+        })
+    }
+
+    /// The number of the next one.
+    pub(crate) async fn next(&mut self) -> i32 {
+        tokio::select! {
+            _ = self.interrupt.recv() => libc::SIGINT,
+            _ = self.terminate.recv() => libc::SIGTERM,
+            _ = self.hang_up.recv() => libc::SIGHUP,
         }
     }
 }

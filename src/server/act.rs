@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use palisade_shard::{Note, peer_codec};
 use palisade_types::{Cause, NodeId, ShardId, Time};
-use palisade_wire::Push;
+use palisade_wire::{Push, VERSION_MAX};
 
 use super::core::Core;
 use super::fatal;
@@ -34,6 +34,7 @@ impl Core {
             self.answer(conn, id, &reply);
         }
         for (conn, push) in actions.pushes.drain(..) {
+            let signature = self.signature_with_push(conn, &push);
             let out = match push {
                 Push::Events { .. } | Push::Progress { .. } | Push::WatchEnded { .. } => {
                     self.sockets.watch_out(conn)
@@ -42,7 +43,8 @@ impl Core {
             };
             if let Some(out) = out {
                 self.metrics.pushes.one();
-                push.encode(out);
+                // What is signed is signed for a version that knows of it, and all else is the same in all.
+                push.encode_in(VERSION_MAX, signature.as_ref(), out);
             }
         }
         if let Some(drain) = actions.drain.take() {
@@ -89,6 +91,8 @@ impl Core {
         self.metrics.turned_away.set(counters.turned_away);
         self.metrics.stalled_ms.set(counters.stalled_ms);
         self.metrics.operator_acts.set(counters.operator_acts);
+        self.metrics.hand_overs.set(counters.hand_overs);
+        self.metrics.hand_overs_given_up.set(counters.hand_overs_given_up);
         let watches = shard.watch_counters();
         self.metrics.watches.set(watches.watches);
         self.metrics.watch_deliveries.set(watches.deliveries);
@@ -119,6 +123,10 @@ fn log(node: NodeId, note: &Note) {
     match note {
         Note::Leading { term } => tracing::info!(%node, %term, "leading"),
         Note::Serving { term, sessions } => tracing::info!(%node, %term, sessions, "serving as the leader"),
+        Note::HandingOver { to } => {
+            tracing::info!(%node, to = ?to.map(|node| node.0), "handing the leadership over");
+        }
+        Note::HandOverGivenUp => tracing::warn!(%node, "nobody has taken the leadership over; leading on"),
         Note::Deposed { term } => tracing::info!(%node, %term, "no longer leading"),
         Note::Following { leader, term } => {
             tracing::info!(%node, %leader, %term, "following");

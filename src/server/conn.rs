@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
 use palisade_types::{ConnId, NodeId, RequestId};
+use palisade_wire::VERSION_MIN;
 
 /// A client whose unsent answers exceed this does not read them and is closed.
 pub(crate) const CLIENT_UNSENT_MAX: usize = 32 << 20;
@@ -36,6 +37,8 @@ pub(crate) struct Conn {
     pub(crate) id: ConnId,
     /// What it is.
     pub(crate) role: Role,
+    /// The version of the protocol that was agreed on.
+    pub(crate) version: u16,
     pub(super) stream: TcpStream,
     /// Received, not yet a whole frame, or not taken because too much is in flight.
     pub(super) rest: Vec<u8>,
@@ -76,6 +79,7 @@ impl Conn {
         Conn {
             id,
             role,
+            version: VERSION_MIN,
             stream,
             rest: Vec::new(),
             out: Vec::new(),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use glommio::timer::Timer;
+use palisade_fence::{Signer, SigningKey};
 use palisade_shard::{Actions, CoreId, DrainId, Input, Shard, ShardConfig};
 use palisade_types::reply::NodeStatus;
 use palisade_types::{ConnId, LogIndex, NodeId, Term, Time};
@@ -24,6 +25,7 @@ use super::metrics::Metrics;
 use super::peers::Peers;
 use super::sockets::{Ready, Sockets};
 use super::stages::Stages;
+use super::stopping::Stopping;
 use super::watchdog::{Heartbeat, PULSE};
 use super::{fatal, inbox};
 use crate::clock;
@@ -63,6 +65,8 @@ pub(crate) struct CoreParts {
     /// Of every random draw of this core.
     pub(crate) seed: u64,
     pub(crate) settings: Settings,
+    /// What fences are signed with, if they are.
+    pub(crate) signing_key: Option<SigningKey>,
     pub(crate) peers: std::collections::BTreeMap<NodeId, String>,
     pub(crate) listener: std::net::TcpListener,
     pub(crate) limits: super::sockets::SocketLimits,
@@ -91,6 +95,9 @@ pub(crate) struct Core {
     pub(super) actions: Actions,
     pub(super) disk: Disk,
     pub(super) settings: Settings,
+    /// Until it is known which cluster this is.
+    pub(super) signing_key: Option<SigningKey>,
+    pub(super) signer: Option<Signer>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) stages: Stages,
     pub(super) scratch: Vec<u8>,
@@ -103,7 +110,7 @@ pub(crate) struct Core {
     heartbeat: Arc<Heartbeat>,
     /// When the executor's rings were last turned.
     visited: Time,
-    stopping: Option<Time>,
+    stopping: Option<Stopping>,
     pub(super) published: Time,
     /// The end of the last turn of the sockets.
     turned: Time,
@@ -131,6 +138,8 @@ impl Core {
             actions: Actions::default(),
             disk,
             settings: parts.settings,
+            signing_key: parts.signing_key,
+            signer: None,
             metrics: parts.metrics,
             stages: Stages::new(clock::now()),
             scratch: Vec::new(),
@@ -250,7 +259,7 @@ impl Core {
 
     fn next_deadline(&self) -> Time {
         let shard = self.shard.as_ref().map_or(Time::FAR, Shard::next_deadline);
-        let stop = self.stopping.map_or(Time::FAR, |since| since + STOP_PATIENCE);
+        let stop = self.stopping.map_or(Time::FAR, |stopping| stopping.next_deadline(STOP_PATIENCE));
         let mark = self.mark.as_ref().map_or(Time::FAR, Mark::next_deadline);
         shard.min(self.peers.next_deadline()).min(self.sockets.next_deadline()).min(stop).min(mark)
     }
@@ -269,8 +278,7 @@ impl Core {
                 }
                 Event::Outside(Outside::Stop) => {
                     tracing::info!("stopping");
-                    self.sockets.stop_listening();
-                    self.stopping.get_or_insert(now);
+                    self.begin_stop(now);
                 }
             }
         }
@@ -303,6 +311,7 @@ impl Core {
         }
         let Some((mut config, recovered, seed)) = self.unborn.take() else { return };
         config.watch.cluster = self.members.cluster_identity();
+        self.begin_signing();
         match Shard::new(config, recovered, seed, now) {
             Ok(shard) => self.shard = Some(shard),
             Err(error) => fatal(&format!("the shard cannot start: {error}")),
@@ -432,8 +441,22 @@ impl Core {
         }
     }
 
+    fn begin_stop(&mut self, now: Time) {
+        self.sockets.stop_listening();
+        if self.stopping.is_none() {
+            let is_linked = !self.peers.linked().is_empty();
+            let election_min = Duration::from_millis(u64::from(self.settings.election_min_ms));
+            let shard = self.shard.as_mut();
+            self.stopping = Some(Stopping::begin(now, shard, is_linked, election_min, &mut self.actions));
+        }
+    }
+
     fn may_end(&mut self, now: Time) -> bool {
-        let Some(since) = self.stopping else { return false };
+        let Some(stopping) = &mut self.stopping else { return false };
+        let is_linked = !self.peers.linked().is_empty();
+        let Some(since) = stopping.waits_for_disk_since(now, self.shard.as_ref(), is_linked) else {
+            return false;
+        };
         if self.inbox.disk_in_flight() == 0 {
             return true;
         }
@@ -461,6 +484,7 @@ impl Core {
                 keys: 0,
                 log_bytes: 0,
                 boot: self.members.boot(),
+                cluster: None,
             },
         }
     }

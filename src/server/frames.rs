@@ -7,7 +7,7 @@ use palisade_types::{ConnId, NodeId, Refusal, Reply, RequestId, Time};
 use palisade_wire::{
     ClientHello, FRAME_BYTES_MAX, Frame, Frames, HEADER_BYTES, HelloRefused, Kind, PeerHello, ProtocolError,
     REQUEST_BODY_BYTES_MAX, RefusedReason, Request, ServerHello, VERSION_MAX, VERSION_MIN, common_version,
-    encode_reply,
+    encode_reply_in,
 };
 
 use super::conn::Role;
@@ -95,6 +95,9 @@ impl Core {
             election_timeout_ms: self.settings.election_min_ms,
         };
         self.sockets.introduce(id, Role::Client);
+        if let Some(conn) = self.sockets.get_mut(id) {
+            conn.version = version;
+        }
         if let Some(out) = self.sockets.out(id) {
             answer.encode(out);
         }
@@ -194,8 +197,14 @@ impl Core {
     pub(super) fn answer(&mut self, conn: ConnId, id: RequestId, reply: &Reply) {
         self.metrics.replies.one();
         self.sockets.answered(conn, id);
+        let signature = self.signature_with(conn, reply);
+        let version = match reply {
+            Reply::Status(_) => self.sockets.get(conn).map_or(VERSION_MIN, |conn| conn.version),
+            // What is signed is signed for a version that knows of it, and all else is the same in all.
+            _ => VERSION_MAX,
+        };
         if let Some(out) = self.sockets.out(conn) {
-            encode_reply(reply, id, out);
+            encode_reply_in(version, reply, signature.as_ref(), id, out);
         }
     }
 

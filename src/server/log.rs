@@ -2,8 +2,6 @@
 //! glommio's among them, come out the same way. A panic is logged and ends the process: with one
 //! thread of several gone, a node would be neither up nor down.
 
-use std::io::IsTerminal;
-
 use tracing_subscriber::EnvFilter;
 
 /// Starts logging with a filter such as `info` or `palisade=debug`; RUST_LOG wins. Does nothing when
@@ -19,7 +17,8 @@ pub(crate) fn start(filter: &str) {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        // No colours, also at a terminal: this build of the library has none, and stops whoever asks for them.
+        .with_ansi(false)
         .with_thread_names(true);
     // Fails only when a logger is there already: then that one is used.
     let started = lines.try_init().is_ok();

@@ -50,6 +50,8 @@ metrics! {
     replies, "counter", "palisade_replies_total";
     /// Messages pushed unasked.
     pushes, "counter", "palisade_pushes_total";
+    /// Signatures made of fences of grants, those of answers that were repeated included.
+    fences_signed, "counter", "palisade_fences_signed_total";
     /// Messages sent to peers.
     peer_sent, "counter", "palisade_peer_messages_sent_total";
     /// Messages received from peers.
@@ -86,6 +88,10 @@ metrics! {
     turned_away, "counter", "palisade_requests_turned_away_total";
     /// Operators' actions answered as done by this node.
     operator_acts, "counter", "palisade_operator_acts_total";
+    /// Leaderships this node began to hand over.
+    hand_overs, "counter", "palisade_hand_overs_total";
+    /// Those of them that nobody took in time.
+    hand_overs_given_up, "counter", "palisade_hand_overs_given_up_total";
     /// Milliseconds this node was held up, as credited to sessions.
     stalled_ms, "counter", "palisade_stalled_milliseconds_total";
     /// Pushes to watches.

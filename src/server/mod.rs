@@ -2,7 +2,8 @@
 //!
 //! Start: lock the directory, read its configuration and identity, check the host, bind the ports,
 //! raise the boot counter durably, recover the log; then one executor per core, the administration
-//! thread and the watchdog. The main thread waits for SIGTERM or SIGINT. An impossible state or a
+//! thread and the watchdog. The main thread waits for SIGTERM or SIGINT, upon which a
+//! leader hands over before it stops. An impossible state or a
 //! failed write or sync ends the process at once, without a goodbye: peers and clients notice, and
 //! what is on the disk is what was acknowledged.
 
@@ -21,8 +22,10 @@ mod mark;
 mod members;
 mod metrics;
 mod peers;
+mod signing;
 mod sockets;
 mod stages;
+mod stopping;
 mod sys;
 #[cfg(test)]
 mod tests;
@@ -49,6 +52,7 @@ use self::core::{Core, CoreParts, Settings};
 use self::directory::{DirectoryError, DirectorySource};
 use self::inbox::Outside;
 use self::members::Members;
+use self::signing::SigningKeyError;
 use self::sockets::SocketLimits;
 use self::watchdog::Watchdog;
 
@@ -58,7 +62,7 @@ pub use self::core::CoreError;
 const IO_MEMORY: usize = 1 << 20;
 /// The most bytes of blocks in one message to a peer: with the largest block it still fits a frame.
 const APPEND_BYTES_MAX: usize = 256 << 10;
-/// How long the executors may take to end after a signal.
+/// How long the executors may take to end after a signal, beside handing over.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 /// The exit status of a node whose disk failed or whose state is impossible.
 const EXIT_FATAL: i32 = 74;
@@ -89,6 +93,9 @@ pub enum ServeError {
         /// The nodes of the identity.
         expected: Vec<NodeId>,
     },
+    /// The key that fences are signed with cannot be used.
+    #[error(transparent)]
+    SigningKey(#[from] SigningKeyError),
     /// The kernel refuses io_uring.
     #[error(
         "io_uring is not available ({0}): a kernel of 5.8 or later is needed, with kernel.io_uring_disabled = 0 and no \
@@ -147,7 +154,10 @@ impl ServeError {
     pub fn exit_code(&self) -> u8 {
         match self {
             ServeError::Directory(DirectoryError::Io { .. }) => 71,
-            ServeError::Directory(_) | ServeError::Config(_) | ServeError::Members { .. } => 78,
+            ServeError::Directory(_)
+            | ServeError::Config(_)
+            | ServeError::Members { .. }
+            | ServeError::SigningKey(_) => 78,
             _ => 71,
         }
     }
@@ -178,7 +188,8 @@ pub fn serve(dir: &Path, options: &ServeOptions) -> Result<(), ServeError> {
 
     let (parts, view) = prepare(dir, &config, identity, connections, listener)?;
     // A list of cores, of one; pinned if the configuration names its CPU.
-    let result = run_cores(vec![(parts, view, config.cores.first().copied())], admin_listener);
+    let result =
+        run_cores(vec![(parts, view, config.cores.first().copied())], admin_listener, config.election_min);
     drop(lock);
     result
 }
@@ -191,6 +202,8 @@ fn prepare(
     connections: usize,
     listener: TcpListener,
 ) -> Result<(CoreParts, CoreView), ServeError> {
+    let signing_key =
+        config.fence_signing_key.as_ref().map(|path| signing::read_key(dir, path)).transpose()?;
     let boot = directory::raise_boot(dir, &identity)?;
     let recovered = recover(dir, &identity)?;
     tracing::info!(
@@ -213,6 +226,7 @@ fn prepare(
         store,
         recovered,
         settings: settings(config),
+        signing_key,
         peers: others(config, members.identity().node),
         members,
         listener,
@@ -309,6 +323,7 @@ fn others(config: &Config, own: NodeId) -> BTreeMap<NodeId, String> {
 fn run_cores(
     cores: Vec<(CoreParts, CoreView, Option<usize>)>,
     admin_listener: TcpListener,
+    election_min: Duration,
 ) -> Result<(), ServeError> {
     let host = |what| move |error| ServeError::Host { what, error };
     let views: Vec<CoreView> = cores.iter().map(|(_, view, _)| view.clone()).collect();
@@ -321,7 +336,7 @@ fn run_cores(
         executors.push(spawn(index, parts, view, cpu)?);
     }
     admin::start(admin_listener, views.clone()).map_err(host("starting the administration thread"))?;
-    wait_for_signal(signals, &views)?;
+    wait_for_signal(signals, &views, election_min + STOP_WITHIN)?;
     for executor in executors {
         match executor.join() {
             Ok(result) => result?,
@@ -360,6 +375,7 @@ fn spawn(index: usize, parts: CoreParts, view: CoreView, cpu: Option<usize>) -> 
 fn wait_for_signal(
     mut signals: signal_hook::iterator::Signals,
     cores: &[CoreView],
+    patience: Duration,
 ) -> Result<(), ServeError> {
     let Some(signal) = signals.forever().next() else { return Ok(()) };
     tracing::info!(signal, "asked to stop");
@@ -372,7 +388,7 @@ fn wait_for_signal(
             signals.forever().next();
             std::process::exit(EXIT_FATAL)
         });
-        std::thread::sleep(STOP_WITHIN);
+        std::thread::sleep(patience);
         tracing::error!("the executors do not end");
         std::process::exit(EXIT_FATAL)
     };

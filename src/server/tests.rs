@@ -18,6 +18,8 @@ use palisade_wire::{
 use super::*;
 use crate::format::{FormatSpec, format};
 
+mod signed;
+
 /// A core under test; it ends with the test.
 struct Node {
     _dir: tempfile::TempDir,

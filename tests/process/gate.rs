@@ -12,14 +12,14 @@ use rustix::process::Signal;
 use super::support::{PATIENCE, Process, finish, free_ports, palisade, until};
 
 /// A resource that tells of each request it has got, and answers when it is let.
-struct Resource {
-    port: u16,
-    came: Receiver<String>,
-    go: Sender<()>,
+pub(super) struct Resource {
+    pub(super) port: u16,
+    pub(super) came: Receiver<String>,
+    pub(super) go: Sender<()>,
 }
 
 impl Resource {
-    fn start() -> Resource {
+    pub(super) fn start() -> Resource {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let (tell, came) = channel();
@@ -57,29 +57,40 @@ fn read_request(request: &mut BufReader<TcpStream>) -> String {
 
 /// Sends a write on its way.
 fn send(gate: u16, fence: &str, body: &str) -> TcpStream {
+    send_with(gate, &format!("Palisade-Fence: {fence}\r\n"), body)
+}
+
+/// The same with these headers.
+pub(super) fn send_with(gate: u16, headers: &str, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", gate)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let length = body.len();
     write!(
         stream,
-        "PUT /r HTTP/1.1\r\nHost: gate\r\nConnection: close\r\nPalisade-Fence: {fence}\r\nContent-Length: {length}\r\n\r\n{body}"
+        "PUT /r HTTP/1.1\r\nHost: gate\r\nConnection: close\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
     )
     .unwrap();
     stream
 }
 
-fn answer(mut stream: TcpStream) -> String {
+pub(super) fn answer(mut stream: TcpStream) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
 }
 
 fn start(dir: &Path, gate: u16, resource: u16, upstream_max: &str) -> Process {
+    start_with(dir, gate, resource, upstream_max, &[])
+}
+
+/// Starts a gate with these arguments beside.
+pub(super) fn start_with(dir: &Path, gate: u16, resource: u16, upstream_max: &str, more: &[&str]) -> Process {
     let mut command = palisade();
     command.arg("gate").arg("--dir").arg(dir);
     command.args(["--listen", &format!("127.0.0.1:{gate}")]);
     command.args(["--upstream", &format!("http://127.0.0.1:{resource}")]);
     command.args(["--answer-within", upstream_max, "--upstream-max", upstream_max]);
+    command.args(more);
     let mut process = Process::start(&mut command);
     assert!(process.line().starts_with("ready:"));
     process

@@ -67,14 +67,17 @@ async fn work(session: Session, worker: usize, ledger: &Ledger) {
     }
 }
 
-async fn status(cluster: &Cluster, node: u16) -> Option<NodeStatus> {
+pub(crate) async fn status(cluster: &Cluster, node: u16) -> Option<NodeStatus> {
     let mut config = ClientConfig::new([cluster.endpoint(node)]);
     config.call_timeout = Duration::from_secs(1);
     Client::connect(config).expect("a client").status().await.ok()
 }
 
 /// Asks until there is an answer to like.
-async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut ask: impl FnMut() -> F,
+) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(answer) = ask().await {
@@ -85,7 +88,7 @@ async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl 
     }
 }
 
-async fn leader(cluster: &Cluster) -> u16 {
+pub(crate) async fn leader(cluster: &Cluster) -> u16 {
     eventually("a leader", || async {
         for node in 1..=3 {
             if status(cluster, node).await.is_some_and(|s| s.role == "leader") {
@@ -98,7 +101,7 @@ async fn leader(cluster: &Cluster) -> u16 {
 }
 
 /// All nodes are up and have applied what was committed when this was asked.
-async fn everybody_caught_up(cluster: &Cluster) {
+pub(crate) async fn everybody_caught_up(cluster: &Cluster) {
     let led = leader(cluster).await;
     let goal = eventually("the leader's commit", || async { Some(status(cluster, led).await?.commit) }).await;
     for node in 1..=3 {
@@ -212,21 +215,27 @@ fn every_acknowledged_command_was_flushed_to_the_device() {
     let cluster = Cluster::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let cycles = 100;
-    let look = || {
-        let device = flushes(&cluster.node_dir(1)).unwrap_or(0);
-        (device, sum(&cluster, "palisade_log_batches_total"), sum(&cluster, "palisade_device_syncs_total"))
+    let device = || flushes(&cluster.node_dir(1)).unwrap_or(0);
+    let batches = || sum(&cluster, "palisade_log_batches_total");
+    let syncs = || sum(&cluster, "palisade_device_syncs_total");
+    // Nodes also seal their logs when nothing comes, between any two looks. So at the beginning batches are counted
+    // last, and at the end first.
+    let first_look = || (device(), syncs(), batches());
+    let last_look = || {
+        let batches = batches();
+        (device(), syncs(), batches)
     };
     let (before, after) = runtime.block_on(async {
         let client = Client::connect(ClientConfig::new(cluster.endpoints())).expect("a client");
         let session = client.session().open().await.expect("a session");
-        let before = look();
+        let before = first_look();
         for _ in 0..cycles {
             let guard = session.advisory("k").acquire().await.expect("a grant");
             guard.release().await.expect("a release");
         }
-        (before, look())
+        (before, last_look())
     });
-    let (device, batches, syncs) = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
+    let (device, syncs, batches) = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
     println!("{} commands: {batches} batches, {syncs} syncs, {device} flushes of the device", 2 * cycles);
     // Each of the two commands of a cycle is acknowledged before the next is sent, and only when two
     // nodes have written it in a batch of its own and synced that.

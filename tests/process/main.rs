@@ -3,6 +3,8 @@
 //! Clusters run one at a time: several on two cores would test the scheduler.
 
 mod check;
+mod cut_off;
+mod demo;
 mod doctor;
 mod examples;
 mod gate;
@@ -10,6 +12,7 @@ mod hosts;
 mod kill;
 mod lock;
 mod modes;
+mod network;
 mod observe;
 mod operator;
 mod readme;
@@ -18,10 +21,13 @@ mod resources;
 mod seccomp;
 mod sessions;
 mod sets;
+mod signed;
+mod statuses;
 mod supervisor;
 mod support;
 mod terminal;
 mod tour;
+mod transfer;
 mod values;
 mod watch;
 mod words;

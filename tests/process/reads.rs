@@ -126,6 +126,12 @@ fn every_verb_that_looks_asks_any_node_or_trusts_the_lease_where_it_is_told_to()
             until("the node has it", || Some(inside(&["get", "svc/a", how])).filter(|e| e.code == Some(0)));
         assert_eq!(value.stdout, "here", "the value and nothing else");
     }
+    for (how, consistency) in [(&["--stale"][..], "stale"), (&[], "linearizable")] {
+        let seen = inside(&[&["get", "svc/a", "--json"][..], how].concat()).stdout;
+        let seen: Value = serde_json::from_str(&seen).expect("JSON");
+        assert_eq!((&seen["value"], &seen["consistency"]), (&"here".into(), &consistency.into()));
+        assert!(seen["revision"].as_u64() >= seen["modified"].as_u64(), "{seen}");
+    }
     assert!((1..=3).map(|n| cluster.metric(n, "palisade_follower_reads_total")).sum::<u64>() > 0);
     assert_eq!(inside(&["ls", "--stale", "--by-lease"]).code, Some(64), "one or the other");
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal};
 
-use crate::support::{Cluster, Finished, Process, finish, one_cluster, until};
+use crate::support::{Cluster, Finished, Process, finish, marked, one_cluster, until};
 
 const MARK: &str = "TEST_SUPERVISOR_MARK";
 /// How often the races are run: twice, or as this variable says.
@@ -23,7 +23,7 @@ const WORK: &str = "echo $$ >> \"$0/pids\"; while :; do sleep 0.02; done";
 const NEXT: &str = "read t rest < /proc/uptime; echo \"$t\"; \
     while read p; do kill -0 \"$p\" 2> /dev/null && echo \"$p runs\"; done < \"$0/pids\"; exit 0";
 
-fn rounds() -> u32 {
+pub(crate) fn rounds() -> u32 {
     std::env::var(ROUNDS).map_or(2, |n| n.parse().expect("a number of rounds"))
 }
 
@@ -69,15 +69,7 @@ impl Tree {
 
     /// Who runs under the mark, the wrapper included.
     fn running(&self) -> Vec<Pid> {
-        let mark = format!("{MARK}={}", self.mark);
-        let entries = std::fs::read_dir("/proc").expect("proc").flatten();
-        let pids = entries.filter_map(|e| Pid::from_raw(e.file_name().to_str()?.parse().ok()?));
-        let marked = |pid: &Pid| {
-            let environment = std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
-            // Of who has ended and is not reaped nothing is read.
-            environment.is_ok_and(|all| all.split(|byte| *byte == 0).any(|one| one == mark.as_bytes()))
-        };
-        pids.filter(marked).collect()
+        marked(MARK, &self.mark)
     }
 
     fn supervisor(&self) -> Pid {

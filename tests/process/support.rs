@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
+use crate::network::{Host, run_at};
+
 /// Longer than anything here takes on a busy machine; nothing waits so long unless it is broken.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two looks at something that cannot be waited for.
@@ -22,6 +24,11 @@ static ONE_CLUSTER: Mutex<()> = Mutex::new(());
 /// Only one test at a time runs a cluster.
 pub(crate) fn one_cluster() -> MutexGuard<'static, ()> {
     ONE_CLUSTER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says something that is seen also when the test passes.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Looks until there is something to see.
@@ -59,6 +66,19 @@ pub(crate) fn finish(command: &mut Command) -> Finished {
     let mut process = Process::start(command);
     let status = process.wait();
     process.finished(status)
+}
+
+/// Who runs with this variable in the environment it was started with.
+pub(crate) fn marked(name: &str, value: &str) -> Vec<Pid> {
+    let mark = format!("{name}={value}");
+    let entries = std::fs::read_dir("/proc").expect("proc").flatten();
+    let pids = entries.filter_map(|e| Pid::from_raw(e.file_name().to_str()?.parse().ok()?));
+    let marked = |pid: &Pid| {
+        let environment = std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
+        // Of who has ended and is not reaped nothing is read.
+        environment.is_ok_and(|all| all.split(|byte| *byte == 0).any(|one| one == mark.as_bytes()))
+    };
+    pids.filter(marked).collect()
 }
 
 /// A running process: killed when dropped, its output gathered.
@@ -183,6 +203,10 @@ pub(crate) fn free_ports() -> u16 {
 /// Three nodes formatted by hand, each a `palisade serve` of its own.
 pub(crate) struct Cluster {
     dir: tempfile::TempDir,
+    /// The address under which the nodes listen.
+    address: String,
+    /// The host they run on, if it is not this one.
+    host: Option<String>,
     base: u16,
     nodes: Vec<Option<Process>>,
 }
@@ -195,11 +219,24 @@ impl Cluster {
 
     /// The same with these lines in each node's configuration.
     pub(crate) fn start_with(settings: &str) -> Cluster {
+        Cluster::start_at(None, "127.0.0.1", settings)
+    }
+
+    /// The same on another host, under an address that it has.
+    pub(crate) fn start_within(host: &Host, address: &str) -> Cluster {
+        Cluster::start_at(Some(host.name().to_owned()), address, "")
+    }
+
+    fn start_at(host: Option<String>, address: &str, settings: &str) -> Cluster {
         let dir = tempfile::tempdir().expect("a directory for temporary files");
         let base = free_ports();
-        let mut cluster = Cluster { dir, base, nodes: Vec::new() };
+        let mut cluster = Cluster { dir, address: address.to_owned(), host, base, nodes: Vec::new() };
         for node in 1..=3 {
-            let end = finish(&mut format(&cluster.node_dir(node), base, node));
+            let mut format = format_at(address, &cluster.node_dir(node), base, node);
+            if cluster.host.is_some() {
+                format.arg("--insecure");
+            }
+            let end = finish(&mut format);
             assert_eq!(end.code, Some(0), "{}", end.stderr);
             let file = cluster.node_dir(node).join("palisade.toml");
             let text = std::fs::read_to_string(&file).expect("format wrote it");
@@ -214,7 +251,12 @@ impl Cluster {
 
     /// Starts a node that does not run.
     pub(crate) fn start_node(&mut self, node: u16) {
-        let process = Process::start(palisade().arg("serve").arg(self.node_dir(node)));
+        let mut serve = palisade();
+        serve.arg("serve").arg(self.node_dir(node));
+        let process = match &self.host {
+            Some(host) => Process::start(&mut run_at(host, &serve)),
+            None => Process::start(&mut serve),
+        };
         let place = &mut self.nodes[usize::from(node) - 1];
         assert!(place.is_none(), "node {node} runs");
         *place = Some(process);
@@ -229,6 +271,16 @@ impl Cluster {
     /// Kills a node with SIGKILL.
     pub(crate) fn kill_node(&mut self, node: u16) {
         self.nodes[usize::from(node) - 1].take().expect("the node runs").kill();
+    }
+
+    /// Stops a node with SIGTERM, which must end well. Returns what it has logged.
+    pub(crate) fn stop_node(&mut self, node: u16) -> String {
+        let mut process = self.nodes[usize::from(node) - 1].take().expect("the node runs");
+        process.signal(Signal::TERM);
+        let status = process.wait();
+        let end = process.finished(status);
+        assert_eq!(end.code, Some(0), "{}", end.stderr);
+        format!("{}{}", end.stdout, end.stderr)
     }
 
     /// Sends a signal to a node that runs.
@@ -248,7 +300,7 @@ impl Cluster {
 
     /// Where clients connect to a node.
     pub(crate) fn endpoint(&self, node: u16) -> String {
-        format!("127.0.0.1:{}", self.base + node)
+        format!("{}:{}", self.address, self.base + node)
     }
 
     /// Where all nodes listen.
@@ -295,9 +347,23 @@ impl Cluster {
     }
 }
 
+/// Formats a node of a cluster of one. Returns where it will listen.
+pub(crate) fn format_alone(dir: &Path) -> String {
+    let endpoint = format!("127.0.0.1:{}", free_ports() + 1);
+    let mut command = palisade();
+    command.args(["format", "--cluster", "test", "--node", "1", "--peers", &format!("1={endpoint}")]);
+    let end = finish(command.arg(dir));
+    assert_eq!(end.code, Some(0), "{}", end.stderr);
+    endpoint
+}
+
 /// `palisade format` of one of three nodes.
 pub(crate) fn format(dir: &Path, base: u16, node: u16) -> Command {
-    let peers: Vec<String> = (1..=3).map(|n| format!("{n}=127.0.0.1:{}", base + n)).collect();
+    format_at("127.0.0.1", dir, base, node)
+}
+
+fn format_at(address: &str, dir: &Path, base: u16, node: u16) -> Command {
+    let peers: Vec<String> = (1..=3).map(|n| format!("{n}={address}:{}", base + n)).collect();
     let mut command = palisade();
     command
         .args(["format", "--cluster", "test", "--node", &node.to_string(), "--peers", &peers.join(",")])

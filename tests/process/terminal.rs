@@ -122,3 +122,18 @@ fn the_keyboard_and_the_keys_for_stopping_and_ending_are_the_commands() {
     shell.sees("status:127");
     shell.sees("ready> ");
 }
+
+#[test]
+fn nodes_and_demo_run_at_a_terminal_too_in_colour_where_it_is_wanted() {
+    let _one = one_cluster();
+    let cluster = Cluster::start();
+    let mut shell = Shell::start(&cluster);
+    shell.types("TERM=xterm $P demo; echo status:$?\n");
+    shell.sees("\x1b[1mWITH THE FENCE\x1b[0m");
+    shell.sees("status:0");
+    shell.sees("ready> ");
+    // Its nodes write their log to this terminal.
+    shell.types("NO_COLOR=1 TERM=xterm $P demo; echo status:$?\n");
+    shell.sees("\r\nWITH THE FENCE\r\n");
+    shell.sees("status:0");
+}

@@ -148,3 +148,40 @@ fn the_reading_verbs_show_what_is_held_and_page() {
     let described = ask(base, &["describe", "--json", "a"]);
     assert!(described.stdout.contains(r#""holding":0"#), "released and closed at exit: {}", described.stdout);
 }
+
+#[test]
+fn a_cluster_of_two_runs_and_whoever_starts_it_learns_what_it_does_not_survive() {
+    let _one = one_cluster();
+    let dir = tempfile::tempdir().unwrap();
+    let base = free_ports();
+    let mut two = Process::start(dev(dir.path(), base).args(["--nodes", "2"]));
+    let endpoints = format!("127.0.0.1:{},127.0.0.1:{}", base + 1, base + 2);
+    assert_eq!(two.line(), format!("ready: {endpoints}"));
+    assert!(two.stderr().contains("two nodes survive no failure"), "{}", two.stderr());
+    two.signal(Signal::TERM);
+    assert_eq!(two.wait().code(), Some(0));
+
+    let format = ["format", "--cluster", "c", "--node", "1", "--peers", "1=127.0.0.1:1,2=127.0.0.1:2"];
+    let end = finish(palisade().args(format).arg(dir.path().join("by-hand")));
+    assert!(end.code == Some(0) && end.stderr.contains("survive no failure"), "{}", end.stderr);
+}
+
+#[test]
+fn status_shows_who_answers_at_once_and_waits_little_for_who_does_not() {
+    let _one = one_cluster();
+    let cluster = crate::support::Cluster::start();
+    // It accepts and says nothing; it comes first, and the patience asked for is longer than that of this test.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = silent.local_addr().unwrap().to_string();
+    let endpoints = format!("{silent},{}", cluster.endpoints().join(","));
+    let mut status = palisade();
+    status.args(["--json", "--timeout", "10m", "--endpoints", &endpoints, "status"]);
+    let end = finish(&mut status);
+    assert_eq!(end.code, Some(0), "{}", end.stderr);
+    let rows: Vec<serde_json::Value> =
+        end.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!((rows.len(), &rows[3]["endpoint"], &rows[3]["reachable"]), (4, &silent.into(), &false.into()));
+    let mut answered: Vec<&str> = rows[..3].iter().filter_map(|row| row["endpoint"].as_str()).collect();
+    answered.sort_unstable();
+    assert_eq!(answered, cluster.endpoints());
+}

@@ -4,7 +4,9 @@ use ::core::time::Duration;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use palisade_types::time::millis;
-use palisade_types::{Class, Fence, HolderInfo, Outcome, Refusal, Reply, RequestId, SessionId, Ticket, Time};
+use palisade_types::{
+    Class, Fence, HolderInfo, Outcome, Refusal, Reply, RequestId, SessionId, Signature, Ticket, Time,
+};
 use palisade_wire::{Request, Wait};
 
 use crate::api::{AcquireSpec, ClaimId, ClaimResult, Event, LostReason, SessionHandle};
@@ -39,6 +41,8 @@ pub(crate) struct Claim {
     pub(crate) holds: Option<Ticket>,
     pub(crate) spec: AcquireSpec,
     pub(crate) phase: Phase,
+    /// Of its last grant, if the cluster signs.
+    signature: Option<Signature>,
     /// The request that counts, on its way on the present connection.
     pub(crate) request: Option<RequestId>,
     pub(crate) retry_at: Time,
@@ -58,6 +62,7 @@ impl Claim {
             holds: None,
             spec,
             phase: Phase::Asking,
+            signature: None,
             request: None,
             retry_at: Time::ZERO,
             attempts: 0,
@@ -149,6 +154,11 @@ impl Core {
     /// The ticket of a claim that has been sent.
     pub fn ticket(&self, claim: ClaimId) -> Option<Ticket> {
         self.claims.get(&claim)?.ticket
+    }
+
+    /// The signature of the last grant of a claim, if the cluster signs: of the fence that was reported last.
+    pub fn signature(&self, claim: ClaimId) -> Option<Signature> {
+        self.claims.get(&claim)?.signature
     }
 
     fn give_up(&mut self, now: Time, id: ClaimId, report: bool) {
@@ -244,7 +254,14 @@ impl Core {
     }
 
     /// Takes the answer to acquire, cancel or release. False when it answers none of them.
-    pub(crate) fn claim_reply(&mut self, now: Time, id: ClaimId, request: RequestId, reply: Reply) -> bool {
+    pub(crate) fn claim_reply(
+        &mut self,
+        now: Time,
+        id: ClaimId,
+        request: RequestId,
+        reply: Reply,
+        signature: Option<Signature>,
+    ) -> bool {
         let Some((of, number)) = claim_of(&reply) else { return false };
         let Some(claim) = self.claims.get_mut(&id) else { return true };
         if claim.request == Some(request) {
@@ -255,7 +272,7 @@ impl Core {
             return true;
         }
         match reply {
-            Reply::Granted { fence, .. } => self.claim_granted(now, id, fence),
+            Reply::Granted { fence, .. } => self.claim_granted(now, id, fence, signature),
             Reply::Queued { place, holder, .. } => self.claim_queued(id, place, holder),
             Reply::Denied { waiting, holder, .. } => {
                 if claim.waits() {
@@ -277,8 +294,17 @@ impl Core {
         }
     }
 
-    pub(crate) fn claim_granted(&mut self, now: Time, id: ClaimId, fence: Fence) {
+    pub(crate) fn claim_granted(
+        &mut self,
+        now: Time,
+        id: ClaimId,
+        fence: Fence,
+        signature: Option<Signature>,
+    ) {
         let Some(claim) = self.claims.get_mut(&id) else { return };
+        if !matches!(claim.phase, Phase::Held | Phase::Releasing { .. }) {
+            claim.signature = signature;
+        }
         match claim.phase {
             Phase::Asking | Phase::Queued | Phase::TimingOut => {
                 claim.turn_to(Phase::Held);

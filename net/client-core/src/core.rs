@@ -2,7 +2,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::{String, ToString};
-use palisade_types::{Refusal, Reply, RequestId, Rng, SessionId, Ticket, Time};
+use palisade_types::{Refusal, Reply, RequestId, Rng, SessionId, Signature, Ticket, Time};
 use palisade_wire::{Frame, Frames, Push, Request, ServerHello};
 
 use crate::api::{
@@ -213,9 +213,9 @@ impl Core {
     fn frame(&mut self, now: Time, frame: &Frame<'_>) -> Result<(), LinkError> {
         match Incoming::of(frame)? {
             Incoming::Hello(hello) => self.greeted(&hello),
-            Incoming::Reply(id, reply) => self.reply(now, id, reply),
-            Incoming::Push(push) => {
-                self.push(now, push);
+            Incoming::Reply(id, reply, signature) => self.reply(now, id, reply, signature),
+            Incoming::Push(push, signature) => {
+                self.push(now, push, signature);
                 Ok(())
             }
         }
@@ -237,7 +237,13 @@ impl Core {
         self.wanting.extend(self.registry.posts().map(Item::Post));
     }
 
-    fn reply(&mut self, now: Time, id: RequestId, reply: Reply) -> Result<(), LinkError> {
+    fn reply(
+        &mut self,
+        now: Time,
+        id: RequestId,
+        reply: Reply,
+        signature: Option<Signature>,
+    ) -> Result<(), LinkError> {
         let up = self.net.link.as_mut().and_then(|l| l.up_mut());
         let Some(Pending { what, sent }) = up.and_then(|up| up.pending.remove(&id)) else {
             return Err(LinkError::Protocol("an answer to nothing that was asked".to_string()));
@@ -250,7 +256,7 @@ impl Core {
         let fits = match what {
             What::Session(handle) => self.session_reply(now, handle, id, &reply),
             What::Renew(handles) => self.renew_reply(now, &handles, sent, reply),
-            What::Claim(claim) => self.claim_reply(now, claim, id, reply),
+            What::Claim(claim) => self.claim_reply(now, claim, id, reply, signature),
             What::Call(call) => self.call_reply(call, reply),
             What::Write(write) => self.write_reply(write, &reply),
             What::Post(post) => self.post_reply(post, reply),
@@ -279,11 +285,11 @@ impl Core {
         }
     }
 
-    fn push(&mut self, now: Time, push: Push) {
+    fn push(&mut self, now: Time, push: Push, signature: Option<Signature>) {
         match push {
             Push::Granted { session, ticket, fence } => {
                 if let Some(claim) = self.find_claim(session, ticket) {
-                    self.claim_granted(now, claim, fence);
+                    self.claim_granted(now, claim, fence, signature);
                 }
             }
             Push::Finished { session, ticket, outcome } => {

@@ -4,10 +4,10 @@
 use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 use alloc::vec::Vec;
-use palisade_types::{Reply, RequestId, Time};
+use palisade_types::{Reply, RequestId, Signature, Time};
 use palisade_wire::{
     ClientHello, Frame, Group, HelloRefused, Kind, MessageError, ProtocolError, Push, ServerHello,
-    VERSION_MAX, VERSION_MIN, decode_reply,
+    VERSION_MAX, VERSION_MIN, decode_reply, signature_of,
 };
 
 use crate::api::{LinkError, LinkId};
@@ -16,8 +16,10 @@ use crate::net::{Net, Stage, Up};
 /// What a server sends that is no refusal to talk.
 pub(crate) enum Incoming {
     Hello(ServerHello),
-    Reply(RequestId, Reply),
-    Push(Push),
+    /// With the signature of a grant that is signed.
+    Reply(RequestId, Reply, Option<Signature>),
+    /// Likewise.
+    Push(Push, Option<Signature>),
 }
 
 impl Incoming {
@@ -33,8 +35,13 @@ impl Incoming {
             (Kind::ProtocolError, _) => {
                 Err(LinkError::Protocol(ProtocolError::decode(frame).map_err(bad)?.text))
             }
-            (_, Group::Reply) => Ok(Incoming::Reply(frame.id, decode_reply(frame).map_err(bad)?)),
-            (_, Group::Push) => Ok(Incoming::Push(Push::decode(frame).map_err(bad)?)),
+            (_, Group::Reply) => {
+                let reply = decode_reply(frame).map_err(bad)?;
+                Ok(Incoming::Reply(frame.id, reply, signature_of(frame).map_err(bad)?))
+            }
+            (_, Group::Push) => {
+                Ok(Incoming::Push(Push::decode(frame).map_err(bad)?, signature_of(frame).map_err(bad)?))
+            }
             _ => Err(bad(MessageError::Unexpected { found: frame.kind })),
         }
     }

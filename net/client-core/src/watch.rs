@@ -333,8 +333,8 @@ impl Watch {
     fn frame(&mut self, now: Time, frame: &Frame<'_>) -> Result<(), LinkError> {
         let done = match Incoming::of(frame) {
             Ok(Incoming::Hello(hello)) => self.net.greeted(&hello).map(|()| self.ask(now)),
-            Ok(Incoming::Reply(id, reply)) => self.reply(now, id, reply),
-            Ok(Incoming::Push(push)) => self.push(now, push),
+            Ok(Incoming::Reply(id, reply, _)) => self.reply(now, id, reply),
+            Ok(Incoming::Push(push, _)) => self.push(now, push),
             Err(error) => Err(error),
         };
         if let Err(LinkError::OtherCluster | LinkError::Refused { reason: RefusedReason::Cluster, .. }) = done

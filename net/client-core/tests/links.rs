@@ -315,6 +315,7 @@ fn any_node_answers_for_its_own_status_and_the_rest_waits_for_the_leader() {
         keys: 0,
         log_bytes: 0,
         boot: 1,
+        cluster: None,
     };
     let status = Reply::Status(Box::new(status));
     w.reply(id, status.clone());

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use palisade_client_core::{AcquireSpec, CallRequest, Conflict, SessionSpec, WriteSpec};
-use palisade_types::{Fence, HolderInfo, Refusal, Reply, SessionId, Time, Value};
+use palisade_types::{Fence, HolderInfo, Refusal, Reply, SessionId, Signature, Time, Value};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::clock;
@@ -66,7 +66,7 @@ pub(crate) enum Command {
     /// Releases a granted claim and says when that is done.
     Release { tag: Tag, reply: oneshot::Sender<Result<(), CallError>> },
     /// Downgrades a granted claim and says under which fence it holds from then on.
-    Downgrade { tag: Tag, reply: oneshot::Sender<Result<Fence, Refusal>> },
+    Downgrade { tag: Tag, reply: oneshot::Sender<Result<Shown, Refusal>> },
     /// Changes the value of a campaign that has won.
     Proclaim { claim: Tag, tag: Tag, value: Value, reply: oneshot::Sender<Result<(), CallError>> },
     /// Nobody wants the claim any more: cancels it, or releases it if it was granted.
@@ -95,10 +95,13 @@ pub(crate) enum ClaimEvent {
     /// It stands in the queue.
     Queued { place: u32, holder: Box<HolderInfo> },
     /// It holds the key.
-    Granted(Fence),
+    Granted(Shown),
     /// It never will.
     Failed(AcquireError),
 }
+
+/// What a grant gives its holder to show: a fence, and its signature if the cluster signs.
+pub(crate) type Shown = (Fence, Option<Signature>);
 
 /// The lease of a session, shared by its handles, its guards and the driver. Read against the clock,
 /// so that a process that was stopped sees the truth before the driver has run.

@@ -12,13 +12,15 @@ use palisade_client_core::{
     Action, CallId, ClaimId, ClaimResult, Conflict, Core, Event, Input, LinkId, SessionHandle, WriteId,
     margin,
 };
-use palisade_types::{Fence, Refusal, Reply, SessionToken};
+use palisade_types::{Refusal, Reply, SessionToken};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::client::Trouble;
 use crate::clock::{self, Alarm};
-use crate::command::{ClaimEvent, Command, ConflictSender, DrainSender, Lease, LostSender, Opened, Tag};
+use crate::command::{
+    ClaimEvent, Command, ConflictSender, DrainSender, Lease, LostSender, Opened, Shown, Tag,
+};
 use crate::config::ClientConfig;
 use crate::error::{AcquireError, CallError, ConnectError, LostReason};
 use crate::link::{Link, LinkEvent};
@@ -51,7 +53,7 @@ struct ClaimEntry {
     lost: LostSender,
     conflict: Option<ConflictSender>,
     releasing: Option<Answer<()>>,
-    downgrading: Option<oneshot::Sender<Result<Fence, Refusal>>>,
+    downgrading: Option<oneshot::Sender<Result<Shown, Refusal>>>,
 }
 
 /// See the module.
@@ -372,10 +374,11 @@ impl Driver {
                 }
             }
             Event::ClaimGranted { claim, fence } => {
+                let shown = (fence, self.core.signature(claim));
                 if let Some(entry) = self.claims.get_mut(&claim) {
                     entry.granted = true;
                     // Nobody waits any more? Then the claim's abandoning is already on its way to us.
-                    let _ = entry.events.send(ClaimEvent::Granted(fence));
+                    let _ = entry.events.send(ClaimEvent::Granted(shown));
                 }
             }
             Event::ClaimConflict { claim, conflict } => {
@@ -387,7 +390,10 @@ impl Driver {
                 let Conflict { resource, other, keys } = conflict;
                 tracing::warn!(%key, %resource, %other, keys, "another key protects the same resource");
             }
-            Event::ClaimDowngraded { claim, fence } => self.claim_converted(claim, Ok(fence)),
+            Event::ClaimDowngraded { claim, fence } => {
+                let signature = self.core.signature(claim);
+                self.claim_converted(claim, Ok((fence, signature)));
+            }
             Event::ClaimKept { claim, refusal } => self.claim_converted(claim, Err(refusal)),
             Event::ClaimDone { claim, result } => self.claim_done(claim, result),
             Event::ClaimLost { claim, reason } => self.claim_lost(claim, LostReason::of_core(reason)),
@@ -427,7 +433,7 @@ impl Driver {
         }
     }
 
-    fn claim_converted(&mut self, claim: ClaimId, result: Result<Fence, Refusal>) {
+    fn claim_converted(&mut self, claim: ClaimId, result: Result<Shown, Refusal>) {
         if let Some(reply) = self.claims.get_mut(&claim).and_then(|entry| entry.downgrading.take()) {
             // Nobody waits any more? Then the claim's abandoning is already on its way to us.
             let _ = reply.send(result);

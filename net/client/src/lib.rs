@@ -62,14 +62,14 @@ pub use error::{
 };
 pub use lock::{AdvisoryRequest, FencedRequest, Guard, Queued};
 pub use observe::{NotAnElection, ObserveError, ObserveRequest, Observed, Observer};
-pub use operator::{Operator, OwnerReport};
+pub use operator::{HandedOver, Operator, OwnerReport};
 pub use palisade_client_core::Conflict;
 pub use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 pub use palisade_types::{
-    Cause, Class, ClusterId, Cursor, CursorError, Description, Epoch, Event, Fence, FenceError, Floor,
-    Happened, HolderInfo, LockRow, LogIndex, Mode, NameError, OperatorAct, OperatorRow, Outcome, Refusal,
-    Refused, ResourceRow, Selector, SessionId, SessionRow, Standing, Time, Transition, TransitionKind, Value,
-    ValueRow, WaiterInfo,
+    Cause, Class, ClusterId, ClusterIdentity, Cursor, CursorError, Description, Epoch, Event, Fence,
+    FenceError, Floor, Happened, HolderInfo, LockRow, LogIndex, Mode, NameError, NodeId, OperatorAct,
+    OperatorRow, Outcome, Refusal, Refused, ResourceRow, Selector, SessionId, SessionRow, Signature,
+    SignedFence, Standing, Term, Time, Transition, TransitionKind, Value, ValueRow, WaiterInfo,
 };
 pub use reads::{LeaseReader, Reader, StaleReader};
 pub use renewals::{LeaseTimes, Renewals};

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_client_core::{AcquireSpec, Conflict};
-use palisade_types::{Class, Fence, HolderInfo, Mode, OnDeath, SessionId};
+use palisade_types::{Class, Fence, HolderInfo, Mode, OnDeath, SessionId, Signature, SignedFence};
 use palisade_wire::Wait;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::command::{ClaimEvent, Command, ConflictReceiver, LostReceiver, Tag};
+use crate::command::{ClaimEvent, Command, ConflictReceiver, LostReceiver, Shown, Tag};
 use crate::error::{AcquireError, CallError, LostReason, NotDowngraded, name};
 use crate::renewals::Renewals;
 use crate::session::{Handle, lost, lost_now};
@@ -90,8 +90,8 @@ impl Request {
                         tell(Queued { place, holder: *holder });
                     }
                 }
-                Some(ClaimEvent::Granted(fence)) => {
-                    return Ok(Guard { claim, class: self.class, mode: self.mode, fence, lost, conflict });
+                Some(ClaimEvent::Granted(shown)) => {
+                    return Ok(Guard { claim, class: self.class, mode: self.mode, shown, lost, conflict });
                 }
                 Some(ClaimEvent::Failed(error)) => {
                     let reason = claim.handle.lost_now();
@@ -302,7 +302,7 @@ pub struct Guard {
     claim: Claim,
     class: Class,
     mode: Mode,
-    fence: Fence,
+    shown: Shown,
     lost: LostReceiver,
     /// Of a lock that names a resource.
     conflict: Option<ConflictReceiver>,
@@ -311,7 +311,20 @@ pub struct Guard {
 impl Guard {
     /// What to show the resource with every write.
     pub fn fence(&self) -> &Fence {
-        &self.fence
+        &self.shown.0
+    }
+
+    /// What the cluster has signed the fence with; `None` where it signs nothing, and for an advisory lock. A resource that wants
+    /// signatures is shown it with the fence. Whoever has both can show them: keep them as you would a password that is good
+    /// for this epoch.
+    pub fn signature(&self) -> Option<Signature> {
+        self.shown.1
+    }
+
+    /// Fence and signature as one, if the fence is signed.
+    pub fn signed_fence(&self) -> Option<SignedFence> {
+        let (fence, signature) = self.shown.clone();
+        Some(SignedFence { fence, signature: signature? })
     }
 
     /// What the lock is for.
@@ -412,8 +425,8 @@ impl Guard {
             return Err(NotDowngraded { guard: None, error });
         }
         match answer.await {
-            Ok(Ok(fence)) => {
-                (self.fence, self.mode) = (fence, Mode::Shared);
+            Ok(Ok(shown)) => {
+                (self.shown, self.mode) = (shown, Mode::Shared);
                 Ok(self)
             }
             Ok(Err(refusal)) => {
@@ -451,6 +464,6 @@ impl Guard {
 
 impl std::fmt::Debug for Guard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "guard({}, session {})", self.fence, self.session())
+        write!(f, "guard({}, session {})", self.fence(), self.session())
     }
 }

@@ -1,7 +1,9 @@
 //! What an operator, or an orchestrator, does to sessions and locks of others.
 
 use palisade_client_core::CallRequest;
-use palisade_types::{Epoch, LogIndex, Name, OperatorAct, Refusal, Reply, SessionId, SessionRow};
+use palisade_types::{
+    Epoch, LogIndex, Name, NodeId, OperatorAct, Refusal, Reply, SessionId, SessionRow, Term,
+};
 use tokio::task::JoinSet;
 
 use crate::client::{Client, unexpected};
@@ -9,6 +11,8 @@ use crate::error::{CallError, ReportError, name};
 
 /// Rows of a page of the sessions that a report looks through.
 const PAGE_ROWS: u32 = 1_000;
+/// How many terms an order to hand over goes after.
+const TERMS_TRIED: u32 = 3;
 /// Reports under way at once.
 const REPORTS_AT_ONCE: usize = 64;
 
@@ -30,6 +34,17 @@ const REPORTS_AT_ONCE: usize = 64;
 pub struct Operator {
     client: Client,
     by: Name,
+}
+
+/// What became of an order to hand leadership over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandedOver {
+    /// Who leads now; none, should that have changed again and be open.
+    pub leader: Option<NodeId>,
+    /// In this term.
+    pub term: Term,
+    /// The revision of the order on record; none where nothing was to be done.
+    pub action: Option<LogIndex>,
 }
 
 /// What became of a report about an owner.
@@ -189,6 +204,45 @@ impl Operator {
     /// and it was not this action that forgot it; as [`Client::describe`].
     pub async fn retire(&self, key: &str, epoch: Epoch, reason: &str) -> Result<LogIndex, CallError> {
         self.act(OperatorAct::Retire { key: name("key", key)?, epoch }, reason).await
+    }
+
+    /// Hands leadership over: to a node, or to whichever is able. Returns once somebody else leads, or at
+    /// once if that node leads already. Nothing that was acknowledged is lost, and clients go on at the new
+    /// leader. Bound to the term that is found at first, so that a repeat moves nothing a second time.
+    ///
+    /// # Errors
+    /// [`CallError::Refused`] with `NotAVoter`, with `NotHandedOver` when nobody took it within one
+    /// election timeout, with `OtherTerm` when leadership went elsewhere; as [`Client::describe`].
+    pub async fn transfer(&self, to: Option<NodeId>, reason: &str) -> Result<HandedOver, CallError> {
+        let mut seen = self.client.status().await?;
+        let mut tries = 1;
+        loop {
+            let act = OperatorAct::Transfer { term: seen.term, to };
+            match self.act(act, reason).await {
+                Ok(action) => {
+                    let now = self.client.status().await?;
+                    return Ok(HandedOver { leader: now.leader, term: now.term, action: Some(action) });
+                }
+                Err(CallError::Refused(Refusal::OtherTerm { leader, term, .. })) => {
+                    // It is where it was to go, or gone from where it was.
+                    let arrived = to.map_or(seen.leader.is_some_and(|old| old != leader), |to| to == leader);
+                    if arrived {
+                        return Ok(HandedOver { leader: Some(leader), term, action: None });
+                    }
+                    if tries == TERMS_TRIED {
+                        return Err(CallError::Refused(Refusal::OtherTerm {
+                            asked: seen.term,
+                            term,
+                            leader,
+                        }));
+                    }
+                    // The node that was asked for its term is behind.
+                    (seen.term, seen.leader) = (term, Some(leader));
+                    tries += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     async fn act(&self, act: OperatorAct, reason: &str) -> Result<LogIndex, CallError> {

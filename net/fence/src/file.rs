@@ -7,6 +7,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use palisade_types::{Epoch, Fence, Key};
@@ -14,6 +15,7 @@ use palisade_types::{Epoch, Fence, Key};
 use crate::error::{Failed, FileError};
 use crate::operation::OperationId;
 use crate::record::{Record, Step};
+use crate::shown::Shown;
 
 /// How many operations a file remembers, unless [`FencedFile::keep_operations`] says otherwise.
 const OPERATIONS_KEPT: usize = 10_000;
@@ -36,22 +38,33 @@ pub enum Written {
 /// A writer that is stopped in the middle of a write holds the others up until it goes on or ends; it cannot write after
 /// a newer one has.
 #[derive(Clone, Debug)]
-pub struct FencedFile {
+pub struct FencedFile<F = Fence> {
     path: PathBuf,
     key: Key,
     keep: usize,
+    shown: PhantomData<fn(&F)>,
 }
 
 impl FencedFile {
     /// The file at this path, protected by this key. Nothing is opened or made yet; its directory must exist.
     pub fn new(path: impl Into<PathBuf>, key: Key) -> FencedFile {
-        FencedFile { path: path.into(), key, keep: OPERATIONS_KEPT }
+        FencedFile { path: path.into(), key, keep: OPERATIONS_KEPT, shown: PhantomData }
     }
 
+    /// The same file for writers whose fence's signature was verified, and no others. All writers must ask for this: the state
+    /// beside the file does not tell.
+    #[cfg(feature = "signed")]
+    #[must_use]
+    pub fn require_signed(self) -> FencedFile<crate::VerifiedFence> {
+        FencedFile { path: self.path, key: self.key, keep: self.keep, shown: PhantomData }
+    }
+}
+
+impl<F: Shown> FencedFile<F> {
     /// How many operations are remembered, 10,000 by default, the oldest forgotten first: a retry that comes after so many others
     /// is done again. Each costs about its length in every write.
     #[must_use]
-    pub fn keep_operations(mut self, most: usize) -> FencedFile {
+    pub fn keep_operations(mut self, most: usize) -> FencedFile<F> {
         self.keep = most;
         self
     }
@@ -61,8 +74,8 @@ impl FencedFile {
     /// # Errors
     /// [`Failed::Refused`] and [`Failed::WrongKey`] are final and nothing has changed. After [`Failed::Ledger`] the
     /// write may or may not have taken place, as a whole.
-    pub fn write(&self, fence: &Fence, content: &[u8]) -> Result<(), Failed<FileError>> {
-        self.replace(fence, None, content).map(|_| ())
+    pub fn write(&self, fence: &F, content: &[u8]) -> Result<(), Failed<FileError>> {
+        self.replace(fence.as_fence(), None, content).map(|_| ())
     }
 
     /// The same, unless an operation of this id was done before, under whatever epoch.
@@ -71,11 +84,11 @@ impl FencedFile {
     /// As for [`FencedFile::write`]. A retry finds out whether it was done.
     pub fn write_once(
         &self,
-        fence: &Fence,
+        fence: &F,
         operation: &OperationId,
         content: &[u8],
     ) -> Result<Written, Failed<FileError>> {
-        self.replace(fence, Some(operation), content)
+        self.replace(fence.as_fence(), Some(operation), content)
     }
 
     /// The content; `None` if nothing was written yet.

@@ -1,6 +1,7 @@
 //! The gate of a resource that only one process writes to: the rule, kept durably, around each write.
 
 use std::collections::HashMap;
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use palisade_types::{Epoch, Fence, Key, Name};
@@ -8,6 +9,7 @@ use palisade_types::{Epoch, Fence, Key, Name};
 use crate::error::Failed;
 use crate::ledger::Ledger;
 use crate::operation::{Begun, OperationId, Past};
+use crate::shown::Shown;
 
 /// How an operation failed, which its register must know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,24 +38,55 @@ pub enum Once<T, E> {
 /// The floor is raised durably *before* the write begins, and no other write of its key runs between: a crash in the middle
 /// leaves a floor that refuses more than it would have to, never less.
 #[derive(Debug)]
-pub struct FenceGate<L> {
+pub struct FenceGate<L, F = Fence> {
     ledger: L,
     only: Option<Key>,
     turns: Turns,
+    shown: PhantomData<fn(&F)>,
 }
 
 impl<L: Ledger> FenceGate<L> {
     /// A gate for a resource that is protected by one key: fences of any other are refused.
     pub fn of(key: Key, ledger: L) -> FenceGate<L> {
-        FenceGate { ledger, only: Some(key), turns: Turns::default() }
+        FenceGate { ledger, only: Some(key), turns: Turns::default(), shown: PhantomData }
     }
 
     /// A gate for many resources, each protected by a key of its own. The caller makes sure that a fence's key is the one
     /// that protects what is written.
     pub fn of_many(ledger: L) -> FenceGate<L> {
-        FenceGate { ledger, only: None, turns: Turns::default() }
+        FenceGate { ledger, only: None, turns: Turns::default(), shown: PhantomData }
     }
 
+    /// The same gate for fences whose signature was verified, and no others: an epoch that somebody invented raises no floor,
+    /// and a program that forgets to verify does not compile.
+    ///
+    /// ```no_run
+    /// # use palisade_fence::{FenceGate, Key, PublicKey, RedbLedger, Verifier};
+    /// # fn example(key: Key, ledger: RedbLedger, pem: &str, shown: &str) -> Result<(), Box<dyn std::error::Error>> {
+    /// let gate = FenceGate::of(key, ledger).require_signed();
+    /// let verifier = Verifier::new("77b1c0de00c0ffee".parse()?, [PublicKey::from_pem(pem)?])?;
+    /// // A writer shows both as one text: the signature, a space, the fence.
+    /// let fence = verifier.verify(shown.parse()?)?;
+    /// gate.protect(&fence, || { /* write */ })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// ```compile_fail
+    /// # use palisade_fence::{Fence, FenceGate, Key, RedbLedger};
+    /// # fn example(key: Key, ledger: RedbLedger, fence: &Fence) -> Result<(), Box<dyn std::error::Error>> {
+    /// let gate = FenceGate::of(key, ledger).require_signed();
+    /// gate.protect(fence, || ())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "signed")]
+    pub fn require_signed(self) -> FenceGate<L, crate::VerifiedFence> {
+        FenceGate { ledger: self.ledger, only: self.only, turns: self.turns, shown: PhantomData }
+    }
+}
+
+impl<L: Ledger, F: Shown> FenceGate<L, F> {
     /// What the gate remembers by.
     pub fn ledger(&self) -> &L {
         &self.ledger
@@ -64,7 +97,8 @@ impl<L: Ledger> FenceGate<L> {
     ///
     /// # Errors
     /// [`Failed::Refused`] and [`Failed::WrongKey`] are final. The write has not begun.
-    pub fn protect<T>(&self, fence: &Fence, write: impl FnOnce() -> T) -> Result<T, Failed<L::Error>> {
+    pub fn protect<T>(&self, fence: &F, write: impl FnOnce() -> T) -> Result<T, Failed<L::Error>> {
+        let fence = fence.as_fence();
         self.check_key(fence)?;
         let turn = self.turns.of(fence.key());
         let _mine = turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,11 +114,12 @@ impl<L: Ledger> FenceGate<L> {
     /// its outcome counts as unknown.
     pub fn once<T, E>(
         &self,
-        fence: &Fence,
+        fence: &F,
         resource: &Name,
         operation: &OperationId,
         write: impl FnOnce() -> Result<T, Undone<E>>,
     ) -> Result<Once<T, E>, Failed<L::Error>> {
+        let fence = fence.as_fence();
         self.check_key(fence)?;
         let turn = self.turns.of(fence.key());
         let _mine = turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,13 +148,14 @@ impl<L: Ledger> FenceGate<L> {
     /// As for [`FenceGate::protect`].
     pub fn settle(
         &self,
-        fence: &Fence,
+        fence: &F,
         resource: &Name,
         operation: &OperationId,
         was_done: bool,
     ) -> Result<Option<Epoch>, Failed<L::Error>> {
+        let epoch = fence.as_fence().epoch();
         let settle = || match was_done {
-            true => self.ledger.done(resource, operation, fence.epoch()).map(|()| Some(fence.epoch())),
+            true => self.ledger.done(resource, operation, epoch).map(|()| Some(epoch)),
             false => self.ledger.not_done(resource, operation),
         };
         self.protect(fence, settle)?.map_err(Failed::Ledger)

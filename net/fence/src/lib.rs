@@ -12,6 +12,9 @@
 //! - Anything that only one process writes to: a [`FenceGate`] in that process.
 //! - A resource that cannot take part: `palisade gate`, a process that is its only writer.
 //!
+//! Where the cluster signs its fences, a [`Verifier`] tells a grant from an epoch that somebody invented, and what is made with
+//! [`FenceGate::require_signed`] takes nothing that was not verified.
+//!
 //! [`OperationId`]s make a retried operation happen once, also when a successor under a newer fence
 //! retries it. `net/fence/FENCING.md` tells the whole story, and what a fence does not promise.
 //!
@@ -40,20 +43,33 @@ mod clock;
 mod error;
 mod file;
 mod gate;
+#[cfg(feature = "signed")]
+mod keys;
 mod ledger;
 mod operation;
 mod record;
 #[cfg(feature = "redb")]
 mod redb_ledger;
+mod shown;
+#[cfg(feature = "signed")]
+mod signed;
 pub mod sql;
 
 pub use error::{Failed, FileError};
 pub use file::{FencedFile, Written};
 pub use gate::{FenceGate, Once, Undone};
+#[cfg(feature = "signed")]
+pub use keys::{KeyError, PublicKey, SigningKey};
 pub use ledger::Ledger;
 pub use operation::{Begun, OperationId, Past};
 pub use palisade_types::name::{Name, NameError};
-pub use palisade_types::{Epoch, Fence, FenceError, Floor, Key, Refused};
+pub use palisade_types::{
+    ClusterIdentity, ClusterIdentityError, Epoch, Fence, FenceError, Floor, Key, Refused, Signature,
+    SignedFence,
+};
 pub use record::{Record, RecordError, Step};
 #[cfg(feature = "redb")]
-pub use redb_ledger::{LedgerError, RedbLedger};
+pub use redb_ledger::{LedgerError, NotLowered, RedbLedger};
+pub use shown::Shown;
+#[cfg(feature = "signed")]
+pub use signed::{DOMAIN, NoKeys, Signer, Unverified, VerifiedFence, Verifier, message};

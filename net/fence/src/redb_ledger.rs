@@ -133,6 +133,47 @@ impl RedbLedger {
     }
 }
 
+/// Why a floor is not lowered.
+#[derive(Debug, thiserror::Error)]
+pub enum NotLowered {
+    /// It is not above what it should be lowered to.
+    #[error("the floor of {key} is {floor}, which is not above {to}: there is nothing to lower")]
+    NotAbove {
+        /// Of which key.
+        key: Key,
+        /// As it is, and stays.
+        floor: u64,
+        /// What was asked for.
+        to: u64,
+    },
+    /// The file could not be read or written.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+impl RedbLedger {
+    /// Lowers the floor of a key, against the rule, and returns what it was: the remedy for an epoch that somebody invented, which
+    /// shuts out all who were granted the key. To be used by people, when nobody writes: whoever has an epoch of `to` or later is
+    /// let in again, so `to` is at least the last epoch that the cluster has granted (`palisade describe KEY`).
+    ///
+    /// # Errors
+    /// [`NotLowered`]; nothing has changed.
+    pub fn lower_floor(&self, key: &Key, to: Epoch) -> Result<u64, NotLowered> {
+        let write = self.0.begin_write().map_err(LedgerError::from)?;
+        let before = {
+            let mut floors = write.open_table(FLOORS).map_err(LedgerError::from)?;
+            let before = floors.get(key.as_str()).map_err(LedgerError::from)?.map_or(0, |f| f.value());
+            if before <= to.0 {
+                return Err(NotLowered::NotAbove { key: key.clone(), floor: before, to: to.0 });
+            }
+            floors.insert(key.as_str(), to.0).map_err(LedgerError::from)?;
+            before
+        };
+        write.commit().map_err(LedgerError::from)?;
+        Ok(before)
+    }
+}
+
 /// Applies the rule to the key's floor within a transaction. Whether that changed the floor.
 fn raise(write: &WriteTransaction, fence: &Fence) -> Result<bool, Failed<LedgerError>> {
     let mut floors = write.open_table(FLOORS).map_err(failed)?;

@@ -9,8 +9,8 @@ use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use palisade_fence::{
-    Begun, Epoch, Failed, Fence, FenceGate, Floor, Key, Ledger, Name, Once, OperationId, Past, RedbLedger,
-    Undone,
+    Begun, Epoch, Failed, Fence, FenceGate, Floor, Key, Ledger, Name, NotLowered, Once, OperationId, Past,
+    RedbLedger, Undone,
 };
 
 /// Long enough that a writer which is not held up has written.
@@ -226,4 +226,23 @@ fn a_gate_of_one_key_refuses_fences_of_others() {
     let other = Fence::new(Key::new("other").unwrap(), Epoch(9), Epoch(9)).unwrap();
     let gate = gate(&dir.path().join("ledger"));
     assert!(matches!(gate.protect(&other, || ()), Err(Failed::WrongKey { .. })));
+}
+
+#[test]
+fn a_floor_that_an_invented_epoch_has_raised_can_be_lowered_by_hand() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ledger");
+    let gate = FenceGate::of_many(RedbLedger::open(&path).unwrap());
+    gate.protect(&fence(u64::MAX / 2), || ()).unwrap();
+    assert!(gate.protect(&fence(8), || ()).is_err());
+    let key = fence(1).key().clone();
+    assert_eq!(gate.ledger().lower_floor(&key, Epoch(7)).unwrap(), u64::MAX / 2);
+    for to in [7, 8] {
+        let refused = gate.ledger().lower_floor(&key, Epoch(to)).unwrap_err();
+        assert!(matches!(refused, NotLowered::NotAbove { floor: 7, .. }), "{refused}");
+    }
+    drop(gate);
+    let gate = FenceGate::of_many(RedbLedger::open(&path).unwrap());
+    assert!(gate.protect(&fence(6), || ()).is_err(), "no lower than was asked");
+    gate.protect(&fence(8), || ()).unwrap();
 }

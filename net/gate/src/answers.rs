@@ -4,11 +4,15 @@ use std::time::Duration;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use palisade_fence::{Epoch, Fence, Key, Refused};
+use palisade_fence::{ClusterIdentity, Epoch, Fence, Key, Refused, Unverified};
 use serde_json::{Value, json};
 
 /// The header of a request that shows its fence, as `key@epoch/barrier`. Forwarded to the resource.
 pub const FENCE_HEADER: &str = "palisade-fence";
+
+/// The header of a request that shows what the cluster has signed its fence with. A gate that verifies it does not forward it:
+/// whoever has it can show it.
+pub const SIGNATURE_HEADER: &str = "palisade-signature";
 
 fn answer(status: StatusCode, error: &str, message: String, more: Value) -> Response {
     let mut body = json!({ "error": error, "message": message });
@@ -36,6 +40,29 @@ pub(crate) fn no_fence() -> Response {
 /// 400: what it shows is no fence.
 pub(crate) fn bad_fence(why: &str) -> Response {
     answer(StatusCode::BAD_REQUEST, "bad_fence", format!("{FENCE_HEADER}: {why}"), json!({}))
+}
+
+/// 401: the fence is shown without a signature.
+pub(crate) fn unsigned(cluster: ClusterIdentity) -> Response {
+    let message = format!(
+        "this gate takes only fences signed by the cluster {cluster}: send the grant's signature in {SIGNATURE_HEADER} (PALISADE_SIGNATURE; if the grant has none, the cluster has no fence_signing_key)"
+    );
+    let more = json!({ "cluster": cluster.to_string() });
+    let mut response = answer(StatusCode::UNAUTHORIZED, "unsigned", message, more);
+    // A 401 says how to do better (RFC 9110, section 15.5.2).
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Palisade-Signature"));
+    response
+}
+
+/// 400: what it shows is no signature.
+pub(crate) fn bad_signature(why: &str) -> Response {
+    answer(StatusCode::BAD_REQUEST, "bad_signature", format!("{SIGNATURE_HEADER}: {why}"), json!({}))
+}
+
+/// 403: the cluster has not signed this fence, as far as the keys that are accepted tell.
+pub(crate) fn unverified(refused: &Unverified) -> Response {
+    let message = format!("{refused}. Stop; nothing was forwarded");
+    answer(StatusCode::FORBIDDEN, "unverified", message, json!({ "cluster": refused.cluster.to_string() }))
 }
 
 /// 400: the path has other spellings.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::http::Uri;
 use axum::http::uri::{Authority, PathAndQuery, Scheme};
-use palisade_fence::{Key, NameError};
+use palisade_fence::{Key, NameError, Verifier};
 
 /// What a gate is told at its start.
 #[derive(Clone, Debug)]
@@ -17,6 +17,9 @@ pub struct Config {
     pub ledger: PathBuf,
     /// Which key protects which paths. Without any, each request may show a fence of whatever key.
     pub routes: Vec<Route>,
+    /// Takes only fences that the cluster has signed, by this verifier. Without it nothing is verified, and a signature is passed on
+    /// unseen.
+    pub require_signed: Option<Verifier>,
     /// Whether GET, HEAD and OPTIONS must show a fence as well.
     pub fence_reads: bool,
     /// How long to wait for the head of the resource's answer. Beyond it the outcome is unknown.

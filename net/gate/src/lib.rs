@@ -7,6 +7,9 @@
 //! answer, a broken connection, a crash of the gate) it may still take effect: no higher epoch passes until the resource, by the
 //! operator's word, cannot act on it any more ([`Config::upstream_max`]).
 //!
+//! With [`Config::require_signed`] it takes only fences that the cluster has signed: the header `Palisade-Signature` is verified
+//! before anything else is done, so an epoch that somebody invented raises no floor.
+//!
 //! `config.rs` says what can be set; `serve.rs` takes connections; `proxy.rs` is the way of one request, `turns.rs` keeps
 //! those of one key in order and remembers unknown outcomes, `body.rs` tells when the last of a body has been
 //! forwarded, `paths.rs` which paths mean what they look like; `answers.rs` what the gate itself answers.
@@ -22,7 +25,7 @@ mod turns;
 
 use palisade_fence::LedgerError;
 
-pub use answers::FENCE_HEADER;
+pub use answers::{FENCE_HEADER, SIGNATURE_HEADER};
 pub use config::{Config, Route, RouteError, Upstream, UpstreamError};
 pub use metrics::Metrics;
 pub use serve::Gate;

@@ -45,12 +45,16 @@ macro_rules! metrics {
 metrics! {
     /// Requests forwarded without a fence, since they change nothing.
     reads;
-    /// Writes whose fence was admitted and which the resource answered.
+    /// Writes that the resource says it has done: answered with 2xx, but not 202.
     written;
+    /// Writes that the resource answered otherwise.
+    rejected;
     /// Writes refused since their fence was superseded.
     superseded;
     /// Writes refused for showing no fence, a bad one, or one of another key.
     refused;
+    /// Writes refused for a fence without the signature that is wanted, or with one that does not fit.
+    unverified;
     /// Writes of a higher epoch held back by an unknown outcome.
     held_back;
     /// Writes of unknown outcome.

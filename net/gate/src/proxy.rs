@@ -11,10 +11,10 @@ use axum::response::{IntoResponse, Response};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use palisade_fence::{Failed, Fence, FenceError, Key, Ledger, LedgerError, RedbLedger};
+use palisade_fence::{Failed, Fence, FenceError, Key, Ledger, LedgerError, RedbLedger, SignedFence};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::answers::{self, FENCE_HEADER};
+use crate::answers::{self, FENCE_HEADER, SIGNATURE_HEADER};
 use crate::body::{Passage, Watched, watched};
 use crate::config::Config;
 use crate::metrics::Metrics;
@@ -80,6 +80,24 @@ impl Proxy {
         }
     }
 
+    /// The same fence, if the cluster has signed it or no signature is wanted.
+    fn verified(&self, fence: Fence, request: &Request) -> Result<Fence, Box<Response>> {
+        let Some(verifier) = &self.config.require_signed else { return Ok(fence) };
+        let mut shown = request.headers().get_all(SIGNATURE_HEADER).iter();
+        let bad = |why: &str| Box::new(answers::bad_signature(why));
+        let value = match (shown.next(), shown.next()) {
+            (Some(value), None) => value,
+            (Some(_), Some(_)) => return Err(bad("it is shown more than once")),
+            (None, _) => return Err(Box::new(answers::unsigned(verifier.cluster()))),
+        };
+        let signature = value.to_str().ok().and_then(|text| text.parse().ok());
+        let signature = signature.ok_or_else(|| bad("it is not 128 hexadecimal digits in lower case"))?;
+        match verifier.verify(SignedFence { fence, signature }) {
+            Ok(verified) => Ok(verified.fence().clone()),
+            Err(refused) => Err(Box::new(answers::unverified(&refused))),
+        }
+    }
+
     /// Waits for the turn of the fence's key, applies the rule, forwards, and ends the turn when the outcome is known.
     async fn write(self: &Arc<Self>, fence: Fence, request: Request, room: OwnedSemaphorePermit) -> Response {
         let Some(mut turn) = self.turns.wait(fence.key()).await else {
@@ -112,9 +130,14 @@ impl Proxy {
             return answers::held_back(&fence, epoch, left);
         }
         turn.departs(fence.epoch());
-        let (response, known, passage) = self.forward(request).await;
-        if known {
-            self.metrics.written.add();
+        let (response, outcome, passage) = self.forward(request).await;
+        match outcome {
+            Outcome::Done => self.metrics.written.add(),
+            Outcome::Rejected => self.metrics.rejected.add(),
+            // Counted where it was found out.
+            Outcome::NotSent | Outcome::Unknown => {}
+        }
+        if outcome != Outcome::Unknown {
             let (proxy, key) = (Arc::clone(self), fence.key().clone());
             // The answer need not wait for what is left of the body, but the turn does.
             tokio::spawn(async move {
@@ -154,16 +177,19 @@ impl Proxy {
         }
     }
 
-    /// Sends the request on, and says whether its outcome is known once its body has passed.
-    async fn forward(&self, request: Request) -> (Response, bool, Passage) {
+    /// Sends the request on, and says what its outcome is once its body has passed.
+    async fn forward(&self, request: Request) -> (Response, Outcome, Passage) {
         let (mut parts, body) = request.into_parts();
         let (body, passage) = watched(body, self.config.body_max);
         let Some(uri) = self.config.upstream.at(&parts.uri) else {
-            return (answers::unreachable("the path makes no address"), true, passage);
+            return (answers::unreachable("the path makes no address"), Outcome::NotSent, passage);
         };
         parts.uri = uri;
         parts.version = axum::http::Version::HTTP_11;
         strip_hop_by_hop(&mut parts.headers);
+        if self.config.require_signed.is_some() {
+            parts.headers.remove(SIGNATURE_HEADER);
+        }
         if let Ok(host) = HeaderValue::from_str(self.config.upstream.authority().as_str()) {
             parts.headers.insert(header::HOST, host);
         }
@@ -172,23 +198,41 @@ impl Proxy {
             Ok(Ok(response)) => {
                 let (mut parts, body) = response.into_parts();
                 strip_hop_by_hop(&mut parts.headers);
-                let known = is_outcome(parts.status);
-                (Response::from_parts(parts, Body::new(body)), known, passage)
+                let outcome = Outcome::of(parts.status);
+                (Response::from_parts(parts, Body::new(body)), outcome, passage)
             }
             Ok(Err(e)) if e.is_connect() => {
                 self.metrics.unreachable.add();
-                (answers::unreachable(&root_cause(&e)), true, passage)
+                (answers::unreachable(&root_cause(&e)), Outcome::NotSent, passage)
             }
-            Ok(Err(e)) => (answers::unknown(&root_cause(&e)), false, passage),
-            Err(_) => (answers::unknown("the resource did not answer in time"), false, passage),
+            Ok(Err(e)) => (answers::unknown(&root_cause(&e)), Outcome::Unknown, passage),
+            Err(_) => (answers::unknown("the resource did not answer in time"), Outcome::Unknown, passage),
         }
     }
 }
 
-/// Whether an answer says what became of a write: not that of a gateway which does not know, nor a promise
-/// to do it later.
-fn is_outcome(status: StatusCode) -> bool {
-    !matches!(status, StatusCode::ACCEPTED | StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT)
+/// What became of a request that was sent on, as far as its answer tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The resource says that it is done.
+    Done,
+    /// The resource says something else.
+    Rejected,
+    /// It has not reached the resource.
+    NotSent,
+    /// Nobody knows.
+    Unknown,
+}
+
+impl Outcome {
+    /// Of an answer's status. A gateway may not know, and a promise to do it later is none.
+    fn of(status: StatusCode) -> Outcome {
+        match status {
+            StatusCode::ACCEPTED | StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => Outcome::Unknown,
+            status if status.is_success() => Outcome::Done,
+            _ => Outcome::Rejected,
+        }
+    }
 }
 
 /// Names a second path.
@@ -225,6 +269,14 @@ pub(crate) async fn handle(State(gate): State<Arc<Proxy>>, request: Request) -> 
             return *refused;
         }
     };
+    // Before a turn is waited for, and before a floor can move.
+    let fence = match gate.verified(fence, &request) {
+        Ok(fence) => fence,
+        Err(refused) => {
+            gate.metrics.unverified.add();
+            return *refused;
+        }
+    };
     // A task of its own: a client that goes away ends neither the turn nor the look-out for the outcome.
     let of_task = Arc::clone(&gate);
     match tokio::spawn(async move { of_task.write(fence, request, room).await }).await {
@@ -242,7 +294,7 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
         .flat_map(|value| value.split(','))
         .filter_map(|name| name.trim().parse().ok())
         // To name it there is no way to get rid of it.
-        .filter(|name| name != FENCE_HEADER)
+        .filter(|name| name != FENCE_HEADER && name != SIGNATURE_HEADER)
         .collect();
     let fixed = [
         header::CONNECTION,

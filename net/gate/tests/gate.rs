@@ -111,6 +111,7 @@ fn config(dir: &Path, upstream: SocketAddr) -> Config {
         upstream: format!("http://{upstream}").parse().unwrap(),
         ledger: dir.join("ledger"),
         routes: Vec::new(),
+        require_signed: None,
         fence_reads: false,
         answer_within: DEADLINE,
         upstream_max: DEADLINE,
@@ -297,6 +298,10 @@ async fn a_resource_that_cannot_be_reached_has_done_nothing() {
     for epoch in ["k@1/1", "k@2/2"] {
         let (status, body) = gate.put("/r", Some(epoch), "x").await;
         assert_eq!((status, &body["error"]), (StatusCode::BAD_GATEWAY, &"unreachable".into()));
+    }
+    let metrics = gate.get(gate.admin, "/metrics").await;
+    for line in ["palisade_gate_unreachable_total 2\n", "palisade_gate_written_total 0\n"] {
+        assert!(metrics.contains(line), "{metrics}");
     }
 }
 

@@ -12,9 +12,11 @@ use crate::{ADDRESS_BYTES_MAX, CREDENTIALS_BYTES_MAX, Kind, MEMBERS_MAX, Message
 /// The first field of every hello: the bytes `PLSD`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"PLSD");
 /// The protocol version this build speaks.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// The oldest version this build speaks.
-pub const VERSION_MIN: u16 = VERSION;
+pub const VERSION_MIN: u16 = 1;
+/// From this version on a grant may carry a signature, and a node's status the identity of its cluster.
+pub const VERSION_SIGNED: u16 = 2;
 /// The newest version this build speaks.
 pub const VERSION_MAX: u16 = VERSION;
 

@@ -17,17 +17,19 @@ mod refusal;
 mod reply;
 mod request;
 mod rows;
+mod signed;
 
 pub use frame::{Frame, FrameError, Frames, OwnedFrame, encode_peer, take_frame};
 pub use hello::{
     ClientHello, HelloRefused, MAGIC, Member, PeerHello, ProtocolError, RefusedReason, ServerHello, VERSION,
-    VERSION_MAX, VERSION_MIN, common_version,
+    VERSION_MAX, VERSION_MIN, VERSION_SIGNED, common_version,
 };
 pub use kind::{Group, Kind};
 pub use push::{Push, WatchEnd};
 pub use query::Query;
-pub use reply::{decode_reply, encode_reply};
+pub use reply::{decode_reply, encode_reply, encode_reply_in};
 pub use request::{Request, Wait};
+pub use signed::signature_of;
 
 use palisade_types::DecodeError;
 

@@ -3,13 +3,14 @@
 use alloc::vec::Vec;
 use bytes::Bytes;
 use palisade_types::{
-    Cause, DecodeError, Events, Fence, LogIndex, NodeId, Outcome, Reader, RequestId, SessionId, Ticket,
-    Writer,
+    Cause, DecodeError, Events, Fence, LogIndex, NodeId, Outcome, Reader, RequestId, SessionId, Signature,
+    Ticket, Writer,
 };
 
 use crate::frame::{Frame, begin};
 use crate::parts::{claim, fence, opt_node, outcome, put_claim, put_fence, put_opt_node, put_outcome};
-use crate::{Group, Kind, MessageError};
+use crate::signed::{put_signature, signature};
+use crate::{Group, Kind, MessageError, VERSION_SIGNED};
 
 /// Bytes of a push of events before the events.
 pub(crate) const EVENTS_HEAD_BYTES: usize = 8 + 1 + 8 + 4;
@@ -93,7 +94,23 @@ pub enum Push {
 }
 
 impl Push {
-    /// Appends the push as one frame.
+    /// Appends the push as one frame for a connection of a version: a grant with the signature behind it, if one is given and
+    /// the version knows them.
+    pub fn encode_in(&self, version: u16, signature: Option<&Signature>, out: &mut Vec<u8>) {
+        match self {
+            Push::Granted { session, ticket, fence } if version >= VERSION_SIGNED => {
+                let open = begin(out, Kind::PushGranted, RequestId(0));
+                let mut w = Writer(out);
+                put_claim(&mut w, *session, *ticket);
+                put_fence(&mut w, fence);
+                put_signature(&mut w, signature);
+                open.finish(out);
+            }
+            other => other.encode(out),
+        }
+    }
+
+    /// Appends the push as one frame, without a signature.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let kind = match self {
             Push::Granted { .. } => Kind::PushGranted,
@@ -161,7 +178,10 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Push, DecodeError> {
     let push = match kind {
         Kind::PushGranted => {
             let (session, ticket) = claim(&mut r)?;
-            Push::Granted { session, ticket, fence: fence(&mut r)? }
+            let fence = fence(&mut r)?;
+            // Whoever wants it asks for it by itself.
+            signature(&mut r)?;
+            Push::Granted { session, ticket, fence }
         }
         Kind::PushFinished => {
             let (session, ticket) = claim(&mut r)?;

@@ -1,6 +1,6 @@
 //! Refusals: a number, then what the caller needs next.
 
-use palisade_types::{Cause, DecodeError, Epoch, LogIndex, Reader, Refusal, Ticket, Writer};
+use palisade_types::{Cause, DecodeError, Epoch, LogIndex, NodeId, Reader, Refusal, Term, Ticket, Writer};
 
 use crate::parts::{class, opt_node, outcome, put_class, put_opt_node, put_outcome, put_text, text};
 
@@ -75,6 +75,20 @@ pub(crate) fn put_refusal(w: &mut Writer<'_>, refusal: &Refusal) {
             w.u64(asked.0);
             w.u64(last.0);
         }
+        Refusal::NotAVoter { node } => {
+            w.u16(24);
+            w.u32(node.0);
+        }
+        Refusal::OtherTerm { asked, term, leader } => {
+            w.u16(25);
+            w.u64(asked.0);
+            w.u64(term.0);
+            w.u32(leader.0);
+        }
+        Refusal::NotHandedOver { leader } => {
+            w.u16(26);
+            w.u32(leader.0);
+        }
     }
 }
 
@@ -101,6 +115,9 @@ pub(crate) fn refusal(r: &mut Reader<'_>) -> Result<Refusal, DecodeError> {
         13 => Refusal::InUse,
         14 => Refusal::OwnedByOther { session: r.session()?, owner: r.opt_name()? },
         20 => Refusal::NotAtEpoch { asked: Epoch(r.u64()?), last: Epoch(r.u64()?) },
+        24 => Refusal::NotAVoter { node: NodeId(r.u32()?) },
+        25 => Refusal::OtherTerm { asked: Term(r.u64()?), term: Term(r.u64()?), leader: NodeId(r.u32()?) },
+        26 => Refusal::NotHandedOver { leader: NodeId(r.u32()?) },
         16 => Refusal::Compacted { oldest: LogIndex(r.u64()?) },
         17 => Refusal::ClusterReset,
         other => return Err(DecodeError::Unknown { what: "refusal", value: u64::from(other) }),

@@ -3,17 +3,20 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use palisade_types::reply::ReadMark;
-use palisade_types::{ClusterIdentity, DecodeError, LogIndex, Reader, Reply, RequestId, ShardId, Writer};
+use palisade_types::{
+    ClusterIdentity, DecodeError, LogIndex, Reader, Reply, RequestId, ShardId, Signature, Writer,
+};
 
 use crate::frame::{Frame, begin};
 use crate::parts::{claim, consistency, fence, outcome, put_claim, put_consistency, put_fence, put_outcome};
 use crate::refusal::{put_refusal, refusal};
 use crate::rows::{
     description, holder, list, lock_row, operator_row, put_description, put_holder, put_lock_row,
-    put_operator_row, put_page, put_resource_row, put_session_row, put_status, put_value_row, resource_row,
-    session_row, status, value_row,
+    put_operator_row, put_opt_identity, put_page, put_resource_row, put_session_row, put_status,
+    put_value_row, resource_row, session_row, status, value_row,
 };
-use crate::{Group, Kind, MessageError};
+use crate::signed::{put_signature, signature};
+use crate::{Group, Kind, MessageError, VERSION_SIGNED};
 
 fn kind_of(reply: &Reply) -> Kind {
     match reply {
@@ -43,8 +46,36 @@ fn kind_of(reply: &Reply) -> Kind {
     }
 }
 
-/// Appends a reply as one frame that answers request `id`. A page of a listing that does not fit a
-/// frame ends early and says that there are more rows.
+/// Appends a reply as one frame that answers request `id`, for a connection of a version. Of the few replies that versions
+/// tell apart: a grant has the signature behind it, if one is given and the version knows them, and a node's status has the
+/// identity of its cluster.
+pub fn encode_reply_in(
+    version: u16,
+    reply: &Reply,
+    signature: Option<&Signature>,
+    id: RequestId,
+    out: &mut Vec<u8>,
+) {
+    let new = version >= VERSION_SIGNED;
+    match reply {
+        Reply::Granted { .. } if new => {
+            let open = begin(out, Kind::Granted, id);
+            let mut w = Writer(out);
+            encode_body(reply, &mut w);
+            put_signature(&mut w, signature);
+            open.finish(out);
+        }
+        Reply::Status(status) if !new => {
+            let open = begin(out, Kind::StatusIs, id);
+            put_status(&mut Writer(out), status);
+            open.finish(out);
+        }
+        other => encode_reply(other, id, out),
+    }
+}
+
+/// Appends a reply as one frame that answers request `id`, in the newest version and without a signature. A page of a
+/// listing that does not fit a frame ends early and says that there are more rows.
 pub fn encode_reply(reply: &Reply, id: RequestId, out: &mut Vec<u8>) {
     let open = begin(out, kind_of(reply), id);
     match reply {
@@ -110,7 +141,10 @@ fn encode_body(reply: &Reply, w: &mut Writer<'_>) {
             put_read(w, *read);
             put_description(w, description);
         }
-        Reply::Status(status) => put_status(w, status),
+        Reply::Status(status) => {
+            put_status(w, status);
+            put_opt_identity(w, status.cluster);
+        }
         Reply::OperatorDone { action } => w.u64(action.0),
         Reply::PutDone { session, ticket, revision } => {
             put_claim(w, *session, *ticket);
@@ -185,7 +219,10 @@ fn decode_body(kind: Kind, body: &[u8]) -> Result<Reply, DecodeError> {
         Kind::SessionClosed => Reply::SessionClosed { session: r.session()? },
         Kind::Granted => {
             let (session, ticket) = claim(&mut r)?;
-            Reply::Granted { session, ticket, fence: fence(&mut r)? }
+            let fence = fence(&mut r)?;
+            // Whoever wants it asks for it by itself.
+            signature(&mut r)?;
+            Reply::Granted { session, ticket, fence }
         }
         Kind::Queued => {
             let (session, ticket) = claim(&mut r)?;

@@ -4,8 +4,9 @@ use alloc::vec::Vec;
 use palisade_types::limits::VALUE_BYTES_MAX;
 use palisade_types::reply::NodeStatus;
 use palisade_types::{
-    DecodeError, Description, Epoch, HolderInfo, LockRow, LogIndex, NodeId, OperatorAct, OperatorRow, Reader,
-    ResourceRow, SessionRow, Term, Transition, TransitionKind, ValueRow, WaiterInfo, Writer,
+    ClusterIdentity, DecodeError, Description, Epoch, HolderInfo, LockRow, LogIndex, NodeId, OperatorAct,
+    OperatorRow, Reader, ResourceRow, SessionRow, Term, Transition, TransitionKind, ValueRow, WaiterInfo,
+    Writer,
 };
 
 use crate::BODY_BYTES_MAX;
@@ -225,6 +226,20 @@ pub(crate) fn put_status(w: &mut Writer<'_>, s: &NodeStatus) {
     put_text(w, &s.role);
 }
 
+/// What follows a status from version 2 on.
+pub(crate) fn put_opt_identity(w: &mut Writer<'_>, identity: Option<ClusterIdentity>) {
+    w.bool(identity.is_some());
+    if let Some(identity) = identity {
+        w.u64(identity.0);
+    }
+}
+
+fn opt_identity(r: &mut Reader<'_>) -> Result<Option<ClusterIdentity>, DecodeError> {
+    // Version 1 ends before it.
+    let there = r.remaining() > 0 && r.bool("presence")?;
+    Ok(if there { Some(ClusterIdentity(r.u64()?)) } else { None })
+}
+
 pub(crate) fn status(r: &mut Reader<'_>) -> Result<NodeStatus, DecodeError> {
     Ok(NodeStatus {
         node: NodeId(r.u32()?),
@@ -239,5 +254,6 @@ pub(crate) fn status(r: &mut Reader<'_>) -> Result<NodeStatus, DecodeError> {
         log_bytes: r.u64()?,
         boot: r.u64()?,
         role: text(r)?,
+        cluster: opt_identity(r)?,
     })
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use palisade_raft::{
-    AskId, Config, Message, NotLeader, Persist, PersistNumber, Raft, ReadAnswer, Restored, Role, RoleChange,
-    Round, RoundError, RoundId, Status,
+    AskId, Config, Message, Persist, PersistNumber, ProposeError, Raft, ReadAnswer, Restored, Role,
+    RoleChange, Round, RoundError, RoundId, Status,
 };
 use palisade_types::{Block, BlockBuilder, Edge, HardState, LogIndex, NodeId, ShardId, Term, Time};
 
@@ -360,7 +360,7 @@ impl Cluster {
         assert_eq!(self.status(id).role, Role::Leader, "node {id} leads");
     }
 
-    pub(crate) fn propose(&mut self, id: u32, text: &str) -> Result<Block, NotLeader> {
+    pub(crate) fn propose(&mut self, id: u32, text: &str) -> Result<Block, ProposeError> {
         let clock_ms = self.now.as_millis();
         let mut builder = BlockBuilder::new();
         builder.push(|bytes| bytes.extend_from_slice(text.as_bytes()));
@@ -419,7 +419,10 @@ pub(crate) fn show(message: &Message) -> String {
         Message::PreVoteReply(m) => {
             format!("PreVoteReply term {} asked {} {}", m.term, m.asked, if m.granted { "yes" } else { "no" })
         }
-        Message::Vote(m) => format!("Vote term {} last {}@{}", m.term, m.last_index, m.last_term),
+        Message::Vote(m) => {
+            let invited = if m.invited { " invited" } else { "" };
+            format!("Vote term {} last {}@{}{invited}", m.term, m.last_index, m.last_term)
+        }
         Message::VoteReply(m) => {
             format!("VoteReply term {} {}", m.term, if m.granted { "yes" } else { "no" })
         }
@@ -456,5 +459,6 @@ pub(crate) fn show(message: &Message) -> String {
         Message::ReadIndexReply(m) => {
             format!("ReadIndexReply term {} ask {}.{} {:?}", m.term, m.ask.boot, m.ask.count, m.index)
         }
+        Message::TimeoutNow(m) => format!("TimeoutNow term {} last {}", m.term, m.last_index),
     }
 }

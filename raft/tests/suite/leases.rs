@@ -171,3 +171,31 @@ fn a_node_that_has_just_started_grants_no_vote_for_the_shortest_election_timeout
         assert_eq!(cluster.status(1).role, Role::Leader, "it is asked again");
     }
 }
+
+/// What the leader before it had acknowledged may be behind the new one's commit index until then.
+#[test]
+fn a_new_leader_has_no_lease_before_it_has_committed_in_its_term() {
+    let mut cluster = led();
+    cluster.now = cluster.now + Duration::from_secs(3);
+    let at = cluster.now;
+    cluster.node(2).raft.lease_time(at);
+    cluster.tick(2);
+    // Their votes reach the disks of 2 and 3; the first block of the term does not.
+    while cluster.status(2).role != Role::Leader {
+        cluster.settle_follower(2);
+        cluster.take_packets(Some(2), Some(3)).into_iter().for_each(|p| cluster.deliver(p));
+        cluster.settle_follower(3);
+        cluster.take_packets(Some(3), Some(2)).into_iter().for_each(|p| cluster.deliver(p));
+    }
+    cluster.now = cluster.node(2).raft.next_deadline();
+    let at = cluster.now;
+    cluster.node(2).raft.lease_time(at);
+    cluster.tick(2);
+    cluster.ready(2);
+    cluster.take_packets(Some(2), Some(3)).into_iter().for_each(|p| cluster.deliver(p));
+    cluster.ready(3);
+    cluster.take_packets(Some(3), Some(2)).into_iter().for_each(|p| cluster.deliver(p));
+    assert!(!cluster.node(2).raft.holds_lease(at), "a quorum has answered, and nothing is committed");
+    cluster.settle(&[2, 3]);
+    assert!(cluster.node(2).raft.holds_lease(at), "nothing but the commit was missing");
+}

@@ -2,6 +2,7 @@
 //! and random schedules, all on one small cluster in memory.
 
 mod cluster;
+mod faults;
 mod judge;
 mod leases;
 mod paper;
@@ -11,3 +12,4 @@ mod reads;
 mod script;
 mod snapshots;
 mod topology;
+mod transfer;

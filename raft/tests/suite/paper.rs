@@ -14,7 +14,8 @@ fn packet(from: u32, to: u32, message: Message) -> Packet {
 }
 
 fn vote(term: u64, last_term: u64, last_index: u64) -> Message {
-    Message::Vote(Vote { term: Term(term), last_term: Term(last_term), last_index: LogIndex(last_index) })
+    let (term, last_term, last_index) = (Term(term), Term(last_term), LogIndex(last_index));
+    Message::Vote(Vote { term, last_term, last_index, invited: false })
 }
 
 /// An Append of blocks of this log, those after index `prev`; every block holds one command.

@@ -83,6 +83,16 @@ impl World {
         self.cluster.restart(id);
     }
 
+    /// Everybody who believes to lead hands over, to somebody or to whoever is able.
+    fn transfer(&mut self) {
+        let (to, now) = (self.any_node(), self.cluster.now);
+        let to = self.rng.per_mille(500).then_some(NodeId(to));
+        for id in self.cluster.leaders() {
+            // It may be under way, or to itself.
+            let _ = self.cluster.node(id).raft.transfer(now, to);
+        }
+    }
+
     fn change_faults(&mut self) {
         let (a, b) = (self.any_node(), self.any_node());
         match self.rng.below(5) {
@@ -109,15 +119,17 @@ impl World {
             800..920 => self.pass_time(),
             920..960 => {
                 for id in self.cluster.leaders() {
-                    self.cluster.propose(id, "work").expect("it leads");
+                    let handing_over = self.cluster.node(id).raft.is_transferring();
+                    assert_eq!(self.cluster.propose(id, "work").is_err(), handing_over, "it leads");
                 }
             }
-            960..970 => {
+            960..963 => self.transfer(),
+            963..975 => {
                 for id in self.cluster.leaders() {
                     let _ = self.cluster.round(id);
                 }
             }
-            970..990 => {
+            975..990 => {
                 for id in self.cluster.ids() {
                     match self.rng.below(3) {
                         0 => {}
@@ -223,6 +235,7 @@ fn every_bug_switched_on_is_found() {
         Mutant::B13,
         Mutant::B40,
         Mutant::S1,
+        Mutant::H4,
     ];
     for mutant in all {
         assert!(killed_by(mutant, 500).is_some(), "{mutant:?} lives");

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use palisade_types::limits::{DESCRIBE_WAITERS_MAX, PAGE_ROWS_MAX, TRANSITIONS_KEPT};
 use palisade_types::{
-    Description, Epoch, HolderInfo, Key, LockRow, LogIndex, SessionId, SessionRow, Standing, Transition,
-    TransitionKind, WaiterInfo,
+    Class, Description, Epoch, HolderInfo, Key, LockRow, LogIndex, SessionId, SessionRow, Standing,
+    Transition, TransitionKind, WaiterInfo,
 };
 
 use crate::claims::State;
@@ -24,6 +24,11 @@ pub(crate) struct Happened {
 }
 
 impl Machine {
+    /// What the key is used for; `None` when it has no record.
+    pub fn class(&self, key: &Key) -> Option<Class> {
+        self.locks.find(key.as_bytes()).map(|slot| self.locks.records[slot].class)
+    }
+
     /// All about a key; `clock_ms` is the cluster's clock at the moment of asking.
     pub fn describe(&self, key: &Key, clock_ms: u64) -> Description {
         let Some(slot) = self.locks.find(key.as_bytes()) else {

@@ -53,10 +53,14 @@ impl Digest {
             OperatorAct::Evict { session } => (2, session.opened.0, None),
             OperatorAct::ForceRelease { key, epoch } => (3, epoch.0, Some(key)),
             OperatorAct::Retire { key, epoch } => (4, epoch.0, Some(key)),
+            OperatorAct::Transfer { term, .. } => (5, term.0, None),
         };
         self.u64(code);
         self.u64(number);
         self.name(key);
+        if let OperatorAct::Transfer { to, .. } = v {
+            self.u64(to.map_or(0, |node| u64::from(node.0)));
+        }
     }
 
     fn value(&mut self, key: &Key, v: &Value) {

@@ -66,8 +66,8 @@ impl Acts {
         self.0.iter()
     }
 
-    /// The same action, if it was carried out already. One that names a session or a grant is carried out
-    /// once at most.
+    /// The same action, if it was carried out already. One that names a session, a grant or a leadership is
+    /// carried out once at most.
     fn before(&self, act: &OperatorAct) -> Option<LogIndex> {
         self.0.iter().find(|record| record.act == *act).map(|record| record.revision)
     }
@@ -106,6 +106,8 @@ impl Machine {
             }
             OperatorAct::ForceRelease { key, epoch } => self.force_release(at, key, *epoch, effects),
             OperatorAct::Retire { key, epoch } => self.retire(at, key, *epoch),
+            // Nothing of the state changes; the leader acts once it is on record.
+            OperatorAct::Transfer { .. } => Ok(self.acts.before(&order.act).unwrap_or(at.index)),
         };
         match done {
             Ok(action) if action == at.index => {
@@ -253,6 +255,7 @@ impl Machine {
             OperatorAct::ForceRelease { key, epoch } => {
                 find(key).is_some_and(|slot| self.holder_at(slot, *epoch).is_some())
             }
+            OperatorAct::Transfer { .. } => false,
             OperatorAct::Retire { key, epoch } => match find(key) {
                 Some(slot) => {
                     let lock = &self.locks.records[slot];
@@ -261,6 +264,11 @@ impl Machine {
                 None => self.locks.epoch_floor == *epoch && self.resources.is_claimant(key),
             },
         }
+    }
+
+    /// Whether an action is on record.
+    pub fn has_act(&self, act: &OperatorAct) -> bool {
+        self.acts.before(act).is_some()
     }
 
     /// The session that a death report would find: a live one, or one with keys in quarantine.

@@ -62,6 +62,13 @@ pub enum Note {
         /// Sessions whose clocks it started.
         sessions: u64,
     },
+    /// It hands its leadership over.
+    HandingOver {
+        /// To this node; or to whoever is able.
+        to: Option<NodeId>,
+    },
+    /// Nobody took the leadership over in time: it leads on.
+    HandOverGivenUp,
     /// It no longer leads.
     Deposed {
         /// In this term it led.

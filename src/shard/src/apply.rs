@@ -4,7 +4,9 @@
 use alloc::string::ToString;
 
 use palisade_machine::{Applied, Effect};
-use palisade_types::{Block, Edge, LogIndex, Mutant, Outcome, Reply, SessionId, Term, Time};
+use palisade_types::{
+    Block, Edge, LogIndex, Mutant, OperatorAct, Outcome, Reply, SessionId, Term, Time,
+};
 use palisade_wire::Push;
 
 use crate::action::{Actions, Note, Stop};
@@ -82,7 +84,7 @@ impl Shard {
 
     fn act_on_effect(&mut self, now: Time, origin: Option<Origin>, effect: Effect, out: &mut Actions) {
         match effect {
-            Effect::Reply(reply) => self.answer(origin, reply, out),
+            Effect::Reply(reply) => self.answer(now, origin, reply, out),
             Effect::Granted { session, ticket, fence } => {
                 self.waits.stop(session, ticket);
                 if let Some(conn) = self.links.conn_of(session) {
@@ -111,7 +113,7 @@ impl Shard {
         }
     }
 
-    fn answer(&mut self, origin: Option<Origin>, reply: Reply, out: &mut Actions) {
+    fn answer(&mut self, now: Time, origin: Option<Origin>, reply: Reply, out: &mut Actions) {
         match origin {
             Some(Origin::Client { conn, id, wait_until }) => {
                 let reply = self.complete(reply);
@@ -127,6 +129,9 @@ impl Shard {
                     _ => {}
                 }
                 out.replies.push((conn, id, reply));
+            }
+            Some(Origin::Transfer { conn, id, term, to }) => {
+                self.transfer_recorded(now, conn, id, OperatorAct::Transfer { term, to }, reply, out);
             }
             Some(Origin::WaitOver { session, ticket }) => self.push_wait_over(session, ticket, reply, out),
             Some(Origin::Expiry | Origin::Sweep) | None => {}
@@ -160,8 +165,8 @@ impl Shard {
     }
 
     fn answer_lost(&mut self, origin: Origin, out: &mut Actions) {
-        if let Origin::Client { conn, id, .. } = origin {
-            let refusal = palisade_types::Refusal::NotLeader { leader: self.leader() };
+        if let Origin::Client { conn, id, .. } | Origin::Transfer { conn, id, .. } = origin {
+            let refusal = palisade_types::Refusal::NotLeader { leader: self.leader_hint() };
             out.replies.push((conn, id, Reply::Refused(refusal)));
         }
     }

@@ -50,6 +50,9 @@ pub enum Input {
         /// Which mark.
         drain: DrainId,
     },
+    /// This node is about to stop: if it leads, it hands over. [`crate::Shard::is_handing_over`] tells how long
+    /// that goes on.
+    HandOver,
     /// The disk is done with an operation.
     Disk {
         /// Which.

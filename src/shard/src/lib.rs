@@ -27,6 +27,7 @@ mod clocks;
 mod config;
 mod drains;
 pub mod formation;
+mod handover;
 mod input;
 mod leases;
 mod links;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use palisade_raft::{
     Append, AppendReply, AppendResult, AskId, Message, PreVote, PreVoteReply, ReadIndex, ReadIndexReply,
-    Snapshot, SnapshotReply, Vote, VoteReply,
+    Snapshot, SnapshotReply, TimeoutNow, Vote, VoteReply,
 };
 use palisade_types::block::{Block, BlockError};
 use palisade_types::{DecodeError, LogIndex, Reader, SNAPSHOT_CHUNK_MAX, ShardId, SnapshotId, Term, Writer};
@@ -23,6 +23,7 @@ const READ_INDEX_GIVEN: u8 = 9;
 const READ_INDEX_REFUSED: u8 = 10;
 const SNAPSHOT: u8 = 11;
 const SNAPSHOT_REPLY: u8 = 12;
+const TIMEOUT_NOW: u8 = 16;
 
 /// Bytes that are no peer message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +57,7 @@ pub fn encode(shard: ShardId, message: &Message, out: &mut Vec<u8>) {
         Message::Vote(m) => {
             w.u8(VOTE);
             position(&mut w, m.term, m.last_term, m.last_index);
+            w.bool(m.invited);
         }
         Message::VoteReply(m) => {
             w.u8(VOTE_REPLY);
@@ -89,6 +91,11 @@ pub fn encode(shard: ShardId, message: &Message, out: &mut Vec<u8>) {
             w.u64(m.round);
             m.id.encode(&mut w);
             w.u32(m.have);
+        }
+        Message::TimeoutNow(m) => {
+            w.u8(TIMEOUT_NOW);
+            w.u64(m.term.0);
+            w.u64(m.last_index.0);
         }
     }
 }
@@ -153,7 +160,7 @@ pub fn decode(bytes: &Bytes) -> Result<(ShardId, Message), PeerCodecError> {
         }),
         VOTE => {
             let (term, last_term, last_index) = read_position(&mut r)?;
-            Message::Vote(Vote { term, last_term, last_index })
+            Message::Vote(Vote { term, last_term, last_index, invited: r.bool("boolean")? })
         }
         VOTE_REPLY => Message::VoteReply(VoteReply { term: Term(r.u64()?), granted: r.bool("boolean")? }),
         APPEND => return Ok((shard, Message::Append(decode_append(shard, bytes, r)?))),
@@ -184,6 +191,9 @@ pub fn decode(bytes: &Bytes) -> Result<(ShardId, Message), PeerCodecError> {
                 id: SnapshotId::decode(&mut r)?,
                 have: r.u32()?,
             })
+        }
+        TIMEOUT_NOW => {
+            Message::TimeoutNow(TimeoutNow { term: Term(r.u64()?), last_index: LogIndex(r.u64()?) })
         }
         other => {
             return Err(DecodeError::Unknown { what: "peer message kind", value: u64::from(other) }.into());
@@ -254,7 +264,7 @@ mod tests {
         alloc::vec![
             Message::PreVote(PreVote { term, last_term, last_index }),
             Message::PreVoteReply(PreVoteReply { term, asked: Term(10), granted: true }),
-            Message::Vote(Vote { term, last_term, last_index }),
+            Message::Vote(Vote { term, last_term, last_index, invited: true }),
             Message::VoteReply(VoteReply { term, granted: false }),
             Message::Append(Append {
                 term,
@@ -283,6 +293,7 @@ mod tests {
             Message::ReadIndexReply(ReadIndexReply { term, ask, index: None }),
             Message::Snapshot(Snapshot { term, round: 3, id, chunk: 1, data: Bytes::from_static(b"chunk") }),
             Message::SnapshotReply(SnapshotReply { term, round: 3, id, have: 2 }),
+            Message::TimeoutNow(TimeoutNow { term, last_index }),
         ]
     }
 

@@ -4,7 +4,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use palisade_types::{ConnId, LogIndex, RequestId, SessionId, Term, Ticket, Time};
+use palisade_types::{ConnId, LogIndex, NodeId, RequestId, SessionId, Term, Ticket, Time};
 
 /// Where a command came from, and so where its answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,17 @@ pub(crate) enum Origin {
         id: RequestId,
         /// When its time to wait in a queue ends.
         wait_until: Option<Time>,
+    },
+    /// An operator's order to hand over: it is carried out once it is on record.
+    Transfer {
+        /// Its connection.
+        conn: ConnId,
+        /// Its number there.
+        id: RequestId,
+        /// Whose leadership.
+        term: Term,
+        /// To whom.
+        to: Option<NodeId>,
     },
     /// The leader's own: a claim's time to wait ran out. The answer is pushed to the session.
     WaitOver {

@@ -68,7 +68,7 @@ impl Shard {
                 self.take_read(now, consistency, Read { conn, id, query }, out)
             }
             (request, Some(_)) => self.take_request(now, conn, id, request),
-            (_, None) => Err(Refusal::NotLeader { leader: self.leader() }),
+            (_, None) => Err(Refusal::NotLeader { leader: self.leader_hint() }),
         };
         if let Err(refusal) = taken {
             if matches!(refusal, Refusal::Busy { .. } | Refusal::QuotaExceeded { .. }) {
@@ -159,7 +159,13 @@ impl Shard {
                 self.submit(Command::Delete { session, ticket, key }, origin, Room::Frees)
             }
             Request::ClaimResource { resource, key } => self.take_claim(conn, id, resource, key),
-            Request::Operate { by, reason, act } => self.take_order(now, origin, by, reason, act),
+            Request::Operate { by, reason, act } => {
+                let origin = match act {
+                    OperatorAct::Transfer { term, to } => Origin::Transfer { conn, id, term, to },
+                    _ => origin,
+                };
+                self.take_order(now, origin, by, reason, act)
+            }
             Request::Status | Request::Read { .. } | Request::Watch { .. } | Request::Unwatch { .. } => {
                 Err(bad("that is answered by any node"))
             }
@@ -180,7 +186,10 @@ impl Shard {
         if ends.is_some_and(|session| session.shard != self.config.shard) {
             return Err(bad("that session lives in another shard"));
         }
-        self.admit(if self.machine.frees(&act) { Room::Frees } else { Room::Grows })?;
+        self.check_transfer(&act)?;
+        // A leader that has no room is one to hand over.
+        let passes = self.machine.frees(&act) || matches!(act, OperatorAct::Transfer { .. });
+        self.admit(if passes { Room::Frees } else { Room::Grows })?;
         let release_now = ends.map_or(0, |session| self.releases_of(now, session));
         self.push(&Command::Operator { by, reason, act, release_now }, origin);
         if let Some(session) = ends {
@@ -356,6 +365,7 @@ impl Shard {
             keys: counts.keys,
             log_bytes: self.wal.log_bytes(),
             boot: self.config.boot,
+            cluster: Some(self.config.watch.cluster),
         }
     }
 }

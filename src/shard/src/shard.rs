@@ -14,6 +14,7 @@ use crate::clock::ClusterClock;
 use crate::clocks::Clocks;
 use crate::config::ShardConfig;
 use crate::drains::Drains;
+use crate::handover::HandOver;
 use crate::input::Input;
 use crate::leases::Leases;
 use crate::links::Links;
@@ -54,6 +55,7 @@ pub struct Shard {
     pub(crate) rounds: Rounds,
     pub(crate) remote: Remote,
     pub(crate) leases: Leases,
+    pub(crate) handover: HandOver,
     pub(crate) clocks: Clocks,
     pub(crate) drains: Drains,
     pub(crate) waits: Waits,
@@ -120,6 +122,10 @@ pub struct Counters {
     pub snapshot_chunks_sent: u64,
     /// Steps of making a snapshot, or of taking one in.
     pub snapshot_slices: u64,
+    /// Leaderships this node began to hand over.
+    pub hand_overs: u64,
+    /// Those of them that nobody took in time.
+    pub hand_overs_given_up: u64,
 }
 
 impl Shard {
@@ -162,6 +168,7 @@ impl Shard {
             rounds: Rounds::default(),
             remote: Remote::default(),
             leases: Leases::default(),
+            handover: HandOver::default(),
             clocks: Clocks::default(),
             drains: Drains::new(config.client_cores),
             waits: Waits::default(),
@@ -210,6 +217,7 @@ impl Shard {
                 }
             }
             Input::Peer { from, message } => self.raft.step(now, from, message),
+            Input::HandOver => self.hand_over(now, out),
             Input::Disk { id, result } => {
                 if let Err(fault) = self.wal.on_done(now, id, result) {
                     out.stop.get_or_insert(Stop::Disk(fault));
@@ -223,6 +231,7 @@ impl Shard {
     pub fn finish_turn(&mut self, now: Time, out: &mut Actions) {
         self.pass_time(now, out);
         self.raft.tick(now);
+        self.note_hand_over(out);
         self.act_on_due(now, out);
         self.give_up_reads(now, out);
         self.run_urgent(now, out);
@@ -252,7 +261,7 @@ impl Shard {
         if self.has_slices() {
             next = next.min(self.seen);
         }
-        if !self.open.is_empty() && self.wal.is_idle() {
+        if !self.open.is_empty() && self.wal.is_idle() && self.raft.takes_proposals() {
             next = next.min(self.pace.next());
         }
         next

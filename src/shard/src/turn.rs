@@ -13,6 +13,7 @@ use palisade_types::{Block, BlockBuilder, ConnId, Mutant, NodeId, Refusal, Reply
 use palisade_wire::Push;
 
 use crate::action::{Actions, Note};
+use crate::handover::HandOver;
 use crate::pending::Origin;
 use crate::rounds::{Item, Read};
 use crate::shard::Shard;
@@ -89,14 +90,18 @@ impl Shard {
 
     /// Proposes the open block once the disk is free and [`crate::pace`] lets it.
     fn seal_open_block(&mut self, now: Time, out: &mut Actions) {
-        let Some(term) = self.leading else { return };
-        if self.open.is_empty() || !self.wal.is_idle() {
+        if self.leading.is_none() || self.open.is_empty() || !self.wal.is_idle() {
             return;
         }
         let all_in = self.pending.len() + self.open_origins.len() >= self.links.sessions();
-        if !self.pace.may_seal(now, self.open.count(), all_in) {
-            return;
+        if self.raft.takes_proposals() && self.pace.may_seal(now, self.open.count(), all_in) {
+            self.propose_open_block(now, out);
         }
+    }
+
+    /// Proposes what is in the open block, whatever the disk and the pace say.
+    pub(crate) fn propose_open_block(&mut self, now: Time, out: &mut Actions) {
+        let Some(term) = self.leading.filter(|_| !self.open.is_empty()) else { return };
         let builder = core::mem::take(&mut self.open);
         let origins = core::mem::take(&mut self.open_origins);
         match self.raft.propose(builder, self.clock.now_ms(now)) {
@@ -108,9 +113,10 @@ impl Shard {
                 self.pending.proposed(block.term(), block.first(), origins);
             }
             // Raft stepped down and the shard has not read it yet: none of these was proposed.
-            Err(refused) => {
+            Err(_) => {
+                let leader = self.leader_hint();
                 for origin in origins {
-                    refuse_origin(origin, Refusal::NotLeader { leader: refused.leader }, out);
+                    refuse_origin(origin, Refusal::NotLeader { leader }, out);
                 }
             }
         }
@@ -183,6 +189,7 @@ impl Shard {
         self.serve_rounds(now, out);
         self.serve_remote(now, out);
         self.serve_leased(now, out);
+        self.note_hand_over(out);
         if let Some(change) = change
             && change.role != Role::Leader
         {
@@ -199,6 +206,7 @@ impl Shard {
 
     fn lead(&mut self, term: Term, out: &mut Actions) {
         self.leading = Some(term);
+        self.handover = HandOver::default();
         self.serving = false;
         self.sweeping = false;
         self.pace.restart();
@@ -213,6 +221,8 @@ impl Shard {
     /// not. Clocks, waits and attachments end: they are the next leader's to make.
     fn depose(&mut self, leader: Option<NodeId>, out: &mut Actions) {
         let Some(term) = self.leading.take() else { return };
+        let leader = leader.or_else(|| self.leader_hint());
+        self.end_hand_over(leader, out);
         self.serving = false;
         self.sweeping = false;
         self.open = BlockBuilder::new();
@@ -242,7 +252,7 @@ impl Shard {
 }
 
 fn refuse_origin(origin: Origin, refusal: Refusal, out: &mut Actions) {
-    if let Origin::Client { conn, id, .. } = origin {
+    if let Origin::Client { conn, id, .. } | Origin::Transfer { conn, id, .. } = origin {
         out.replies.push((conn, id, Reply::Refused(refusal)));
     }
 }

@@ -14,6 +14,8 @@ use palisade_wire::{Push, Query, Request, Wait};
 
 #[path = "one_node/deaths.rs"]
 mod deaths;
+#[path = "one_node/disks.rs"]
+mod disks;
 
 const CONN: ConnId = ConnId(1);
 const SHARD: ShardId = ShardId(0);

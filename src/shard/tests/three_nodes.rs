@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use palisade_raft::Message;
-use palisade_shard::{Actions, Input, Shard, ShardConfig};
+use palisade_shard::{Actions, CoreId, Input, Shard, ShardConfig};
 use palisade_types::reply::{Consistency, ReadMark};
 use palisade_types::{
     Class, ClusterId, ClusterLimits, ConnId, Incarnation, Key, LogIndex, Mode, Name, NodeId, OnDeath,
-    Refusal, Reply, RequestId, SessionId, SessionToken, ShardId, Ticket, Time,
+    OperatorAct, Refusal, Reply, RequestId, SessionId, SessionToken, ShardId, Term, Ticket, Time,
 };
 use palisade_wal::{Identity, SimDisk, WalConfig, hard_state_file, initial_hard_state, recover_shard};
 use palisade_wire::{Query, Request, Wait};
@@ -68,6 +68,12 @@ impl Cluster {
         cluster
     }
 
+    /// Nothing passes between this node and the others.
+    fn isolate(&mut self, node: usize) {
+        let others = (0..3).filter(|n| *n != node);
+        self.cut = others.flat_map(|n| [(node, n), (n, node)]).collect();
+    }
+
     fn leader(&self) -> Option<usize> {
         self.nodes.iter().position(|n| n.shard.is_serving())
     }
@@ -97,9 +103,12 @@ impl Cluster {
             for (to, message) in out.peers.drain(..) {
                 self.wire.push_back((at, to.0 as usize - 1, message));
             }
-            let ops = std::mem::take(&mut out.disk);
-            if ops.is_empty() {
+            let (ops, drain) = (std::mem::take(&mut out.disk), out.drain.take());
+            if ops.is_empty() && drain.is_none() {
                 return;
+            }
+            if let Some(drain) = drain {
+                n.shard.handle(now, Input::Drained { core: CoreId(0), drain }, &mut out);
             }
             for op in ops {
                 let id = op.id();
@@ -159,7 +168,11 @@ impl Cluster {
     }
 
     fn open(&mut self) -> SessionId {
-        let open = Request::OpenSession { token: SessionToken(1), ttl_ms: 0, owner: None, incarnation: None };
+        self.open_for(0)
+    }
+
+    fn open_for(&mut self, ttl_ms: u32) -> SessionId {
+        let open = Request::OpenSession { token: SessionToken(1), ttl_ms, owner: None, incarnation: None };
         let leader = self.leader().expect("a leader");
         match self.ask(leader, open) {
             Reply::Opened { session, .. } => session,
@@ -381,4 +394,114 @@ fn a_pause_between_the_clock_and_the_read_is_no_lease() {
     c.settle();
     let (mark, _) = described(&c.take(leader, id).expect("a round answers"));
     assert_eq!(mark.consistency, Consistency::Linearizable);
+}
+
+/// B20: only a quorum's word that it leads still lets a leader end anybody.
+#[test]
+fn a_leader_that_is_alone_ends_no_session() {
+    for alone in [false, true] {
+        let mut c = Cluster::new(|_| ());
+        let session = c.open_for(500);
+        let leader = c.leader().expect("a leader");
+        if alone {
+            c.isolate(leader);
+        }
+        let last = c.nodes[leader].shard.raft().status().last;
+        // Past TTL, 1 % and half the slack, and before it gives up its lead.
+        c.pass(Duration::from_millis(1_300));
+        assert!(c.nodes[leader].shard.is_serving());
+        let ended = c.nodes[leader].shard.machine().ended(session).is_some();
+        let appended = c.nodes[leader].shard.raft().status().last > last;
+        assert_eq!((ended, appended), (!alone, !alone), "alone: {alone}");
+    }
+}
+
+/// B39: a command in hand when the lead is lost gets one answer, and the truth is learnt by repeating it.
+#[test]
+fn a_command_in_hand_when_the_lead_is_lost_is_answered_once_as_interrupted() {
+    let mut c = Cluster::new(|_| ());
+    let session = c.open();
+    let old = c.leader().expect("a leader");
+    c.isolate(old);
+    let id = c.send(old, acquire(session, 1));
+    c.pass(Duration::from_millis(4_000));
+    let told: Vec<Reply> = std::iter::from_fn(|| c.take(old, id)).collect();
+    assert!(matches!(told[..], [Reply::Refused(Refusal::Interrupted { .. })]), "{told:?}");
+    let new = c.leader().expect("another leads");
+    assert_ne!(new, old);
+    c.cut.clear();
+    c.pass(Duration::from_millis(500));
+    c.ask(new, Request::Attach { token: SessionToken(1), session });
+    let granted = c.ask(new, acquire(session, 1));
+    assert!(matches!(&granted, Reply::Granted { fence, .. } if fence.epoch().0 == 1), "{granted:?}");
+    assert_eq!(c.take(old, id), None, "nothing more is said of it where it was asked first");
+}
+
+fn transfer(term: u64, to: Option<u32>) -> Request {
+    let name = |text| Name::new(text).expect("a name");
+    let act = OperatorAct::Transfer { term: Term(term), to: to.map(NodeId) };
+    Request::Operate { by: name("ann"), reason: name("a drill"), act }
+}
+
+fn term(c: &Cluster, at: usize) -> u64 {
+    c.nodes[at].shard.status().term.0
+}
+
+#[test]
+fn an_operator_s_order_moves_leadership_once_and_the_new_leader_says_so() {
+    let mut c = Cluster::new(|_| ());
+    let (old, to) = (c.leader().expect("a leader"), c.follower());
+    let order = transfer(term(&c, old), Some(to as u32 + 1));
+    let answer = c.ask(old, order.clone());
+    assert_eq!(answer, Reply::Refused(Refusal::NotLeader { leader: Some(NodeId(to as u32 + 1)) }));
+    assert_eq!(c.leader(), Some(to));
+    let Reply::OperatorDone { action } = c.ask(to, order.clone()) else { panic!("it is on record") };
+    assert_eq!(c.ask(to, order), Reply::OperatorDone { action });
+    c.pass(Duration::from_millis(500));
+    assert_eq!(c.leader(), Some(to), "a repeat moves nothing");
+    let stale = c.ask(to, transfer(1, None));
+    assert!(matches!(stale, Reply::Refused(Refusal::OtherTerm { asked: Term(1), .. })), "{stale:?}");
+    let stranger = c.ask(to, transfer(term(&c, to), Some(9)));
+    assert_eq!(stranger, Reply::Refused(Refusal::NotAVoter { node: NodeId(9) }));
+}
+
+#[test]
+fn who_waits_for_the_log_is_answered_before_and_what_comes_meanwhile_is_sent_to_the_successor() {
+    let mut c = Cluster::new(|_| ());
+    let session = c.open();
+    let leader = c.leader().expect("a leader");
+    let before = c.send(leader, acquire(session, 1));
+    c.turn(leader, Some(Input::HandOver));
+    assert!(c.nodes[leader].shard.is_handing_over());
+    let meanwhile = c.send(leader, Request::Release { session, ticket: Ticket(1) });
+    assert_eq!(c.take(leader, meanwhile), None, "it waits for the outcome");
+    c.settle();
+    c.pass(Duration::from_millis(20));
+    let granted = c.take(leader, before);
+    assert!(matches!(granted, Some(Reply::Granted { .. })), "{granted:?}");
+    let new = c.leader().expect("a leader");
+    assert_ne!(new, leader);
+    let hint = Some(NodeId(new as u32 + 1));
+    assert_eq!(c.take(leader, meanwhile), Some(Reply::Refused(Refusal::NotLeader { leader: hint })));
+}
+
+#[test]
+fn a_hand_over_that_nobody_takes_is_given_up_and_what_waited_is_done() {
+    let mut c = Cluster::new(|_| ());
+    let session = c.open();
+    let (leader, gone) = (c.leader().expect("a leader"), c.follower());
+    c.cut = vec![(leader, gone), (gone, leader)];
+    let order = c.send(leader, transfer(term(&c, leader), Some(gone as u32 + 1)));
+    c.settle();
+    c.pass(Duration::from_millis(50));
+    assert!(c.nodes[leader].shard.is_handing_over());
+    let waits = c.send(leader, acquire(session, 1));
+    c.pass(Duration::from_millis(500));
+    assert_eq!((c.take(leader, order), c.take(leader, waits)), (None, None));
+    c.pass(Duration::from_millis(600));
+    let refusal = Refusal::NotHandedOver { leader: NodeId(leader as u32 + 1) };
+    assert_eq!(c.take(leader, order), Some(Reply::Refused(refusal)));
+    let granted = c.take(leader, waits);
+    assert!(matches!(granted, Some(Reply::Granted { .. })), "{granted:?}");
+    assert_eq!(c.nodes[leader].shard.counters().hand_overs_given_up, 1);
 }

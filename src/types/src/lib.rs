@@ -21,6 +21,7 @@ pub mod operator;
 pub mod random;
 pub mod refusal;
 pub mod reply;
+pub mod signature;
 pub mod snapshot;
 pub mod time;
 pub mod value;
@@ -47,7 +48,8 @@ pub use reply::{
     Class, Description, HolderInfo, LockRow, Mode, OnDeath, Outcome, Reply, ResourceRow, SessionRow,
     Standing, Transition, ValueRow, WaiterInfo,
 };
+pub use signature::{Signature, SignedFence};
 pub use snapshot::{Edge, SNAPSHOT_CHUNK_MAX, SnapshotId};
 pub use time::Time;
 pub use value::Value;
-pub use watch::{ClusterIdentity, Cursor, CursorError, Selector};
+pub use watch::{ClusterIdentity, ClusterIdentityError, Cursor, CursorError, Selector};

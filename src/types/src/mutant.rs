@@ -2,8 +2,8 @@
 //! numbers are those of the catalogue of Raft and lock-server bugs kept in `tests/SIMULATION.md`; the D
 //! is one of deadlines, the O
 //! are bugs of what operators do, the V bugs of ephemeral keys, the L and E those of locks and elections, the F
-//! those of reads, the W those of watches, the R those of the registry of resources, the S and P those of snapshots, the C
-//! storage faults that snapshots and the log behind them must stand.
+//! those of reads, the H those of handing over, the W those of watches, the R those of the registry of resources, the S
+//! and P those of snapshots, the C storage faults that snapshots and the log behind them must stand.
 //! No configuration file, flag or message can reach this: a server always runs with none.
 
 /// A bug that other systems have shipped.
@@ -82,6 +82,14 @@ pub enum Mutant {
     F2 = 46,
     /// A stall of the leader is credited to its lease, as it is to sessions.
     F3 = 47,
+    /// A leader keeps its lease while it hands over.
+    H1 = 68,
+    /// An invitation to lead counts in whatever term it arrives.
+    H2 = 69,
+    /// A leader that gives a hand-over up takes its lease back.
+    H3 = 70,
+    /// A leader that hands over goes on proposing.
+    H4 = 71,
     /// A watch that goes on behind a revision misses the next one.
     W1 = 50,
     /// A watch that goes on behind what is no longer kept begins at the oldest that is, in silence.
@@ -106,7 +114,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 46] = [
+    pub const ALL: [Mutant; 50] = [
         Mutant::B1,
         Mutant::B3,
         Mutant::B4,
@@ -143,6 +151,10 @@ impl Mutant {
         Mutant::F1,
         Mutant::F2,
         Mutant::F3,
+        Mutant::H1,
+        Mutant::H2,
+        Mutant::H3,
+        Mutant::H4,
         Mutant::W1,
         Mutant::W2,
         Mutant::W3,

@@ -1,18 +1,19 @@
-//! What operators do to other people's sessions and keys (DESIGN section 8).
+//! What operators do to other people's sessions and keys, and to the cluster (DESIGN section 8).
 
 use core::fmt;
 
 use crate::codec::{DecodeError, Reader, Writer};
-use crate::ids::{Epoch, LogIndex, SessionId};
+use crate::ids::{Epoch, LogIndex, NodeId, SessionId, Term};
 use crate::name::{Key, NAME_BYTES_MAX, Name, NameError};
 
 const REPORT_DEAD: u8 = 1;
 const EVICT: u8 = 2;
 const FORCE_RELEASE: u8 = 3;
 const RETIRE: u8 = 4;
+const TRANSFER: u8 = 5;
 
-/// An operator's action. Each names a session, or a grant by its epoch, and so never meets a successor
-/// when it is repeated.
+/// An operator's action. Each names a session, or a grant by its epoch, or a leadership by its term, and so
+/// never meets a successor when it is repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OperatorAct {
     /// Positive knowledge that the session's owner is dead: no need to wait for its TTL.
@@ -40,6 +41,13 @@ pub enum OperatorAct {
         /// Only if this was its last grant.
         epoch: Epoch,
     },
+    /// Hands the leadership of a term to another voter. On record is that it was begun.
+    Transfer {
+        /// Whose leader is to hand over.
+        term: Term,
+        /// To whom; without a name to a voter that has everything.
+        to: Option<NodeId>,
+    },
 }
 
 impl OperatorAct {
@@ -50,6 +58,7 @@ impl OperatorAct {
             OperatorAct::Evict { session } => ActRef::Evict(*session),
             OperatorAct::ForceRelease { key, epoch } => ActRef::ForceRelease(key, *epoch),
             OperatorAct::Retire { key, epoch } => ActRef::Retire(key, *epoch),
+            OperatorAct::Transfer { term, to } => ActRef::Transfer(*term, *to),
         }
     }
 
@@ -57,7 +66,7 @@ impl OperatorAct {
     pub fn key(&self) -> Option<&Key> {
         match self {
             OperatorAct::ForceRelease { key, .. } | OperatorAct::Retire { key, .. } => Some(key),
-            OperatorAct::ReportDead { .. } | OperatorAct::Evict { .. } => None,
+            OperatorAct::ReportDead { .. } | OperatorAct::Evict { .. } | OperatorAct::Transfer { .. } => None,
         }
     }
 
@@ -81,6 +90,7 @@ impl OperatorAct {
             OperatorAct::Evict { .. } => "evict",
             OperatorAct::ForceRelease { .. } => "force-release",
             OperatorAct::Retire { .. } => "retire",
+            OperatorAct::Transfer { .. } => "transfer",
         }
     }
 }
@@ -95,6 +105,8 @@ impl fmt::Display for OperatorAct {
             OperatorAct::ForceRelease { key, epoch } | OperatorAct::Retire { key, epoch } => {
                 write!(f, "{verb} {key}@{epoch}")
             }
+            OperatorAct::Transfer { term, to: Some(to) } => write!(f, "{verb} of term {term} to node {to}"),
+            OperatorAct::Transfer { term, to: None } => write!(f, "{verb} of term {term}"),
         }
     }
 }
@@ -110,6 +122,8 @@ pub enum ActRef<'a> {
     ForceRelease(&'a str, Epoch),
     /// See [`OperatorAct::Retire`].
     Retire(&'a str, Epoch),
+    /// See [`OperatorAct::Transfer`].
+    Transfer(Term, Option<NodeId>),
 }
 
 impl<'a> ActRef<'a> {
@@ -120,7 +134,7 @@ impl<'a> ActRef<'a> {
     pub fn ends(self) -> Option<SessionId> {
         match self {
             ActRef::ReportDead(session) | ActRef::Evict(session) => Some(session),
-            ActRef::ForceRelease(..) | ActRef::Retire(..) => None,
+            ActRef::ForceRelease(..) | ActRef::Retire(..) | ActRef::Transfer(..) => None,
         }
     }
 
@@ -145,6 +159,11 @@ impl<'a> ActRef<'a> {
                 w.u64(epoch.0);
                 w.name(key);
             }
+            ActRef::Transfer(term, to) => {
+                w.u8(TRANSFER);
+                w.u64(term.0);
+                w.u32(to.map_or(0, |node| node.0));
+            }
         }
     }
 
@@ -164,6 +183,11 @@ impl<'a> ActRef<'a> {
                 let epoch = Epoch(r.u64()?);
                 ActRef::Retire(r.name_str()?, epoch)
             }
+            TRANSFER => {
+                let term = Term(r.u64()?);
+                // Nodes are numbered from 1.
+                ActRef::Transfer(term, Some(NodeId(r.u32()?)).filter(|node| node.0 != 0))
+            }
             other => return Err(DecodeError::Unknown { what: "an operator's act", value: other.into() }),
         })
     }
@@ -178,6 +202,7 @@ impl<'a> ActRef<'a> {
             ActRef::Evict(session) => OperatorAct::Evict { session },
             ActRef::ForceRelease(key, epoch) => OperatorAct::ForceRelease { key: Key::new(key)?, epoch },
             ActRef::Retire(key, epoch) => OperatorAct::Retire { key: Key::new(key)?, epoch },
+            ActRef::Transfer(term, to) => OperatorAct::Transfer { term, to },
         })
     }
 }

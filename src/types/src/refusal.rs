@@ -4,7 +4,7 @@ use alloc::string::String;
 use core::fmt;
 
 use crate::cause::Cause;
-use crate::ids::{Epoch, LogIndex, NodeId, SessionId, Ticket};
+use crate::ids::{Epoch, LogIndex, NodeId, SessionId, Term, Ticket};
 use crate::name::Name;
 use crate::reply::{Class, Outcome};
 
@@ -107,6 +107,30 @@ pub enum Refusal {
         asked: Epoch,
         /// The last one granted; without a record, the floor the next grant starts above.
         last: Epoch,
+    },
+    /// Leadership cannot be handed to a node that does not vote.
+    #[error("node {node} is not a voter of this cluster")]
+    NotAVoter {
+        /// Which.
+        node: NodeId,
+    },
+    /// The leadership that was to be handed over is not that of the present term.
+    #[error(
+        "the leadership of term {asked} is over, or already where it was to go: node {leader} leads in term {term}"
+    )]
+    OtherTerm {
+        /// The term that was named.
+        asked: Term,
+        /// The present one.
+        term: Term,
+        /// Who leads in it.
+        leader: NodeId,
+    },
+    /// Leadership was to be handed over, and nobody took it in time.
+    #[error("nobody has taken the leadership over in time: node {leader} leads on")]
+    NotHandedOver {
+        /// Who leads as before.
+        leader: NodeId,
     },
     /// What followed that revision is no longer kept here: ask another node, or begin anew from the
     /// present state.

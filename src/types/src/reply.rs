@@ -298,6 +298,9 @@ pub struct NodeStatus {
     pub log_bytes: u64,
     /// Its boot counter.
     pub boot: u64,
+    /// The identity of its cluster, as cursors and signed fences have it; not known before the cluster is formed, nor to nodes
+    /// that speak version 1 of the protocol.
+    pub cluster: Option<ClusterIdentity>,
 }
 
 impl NodeStatus {
@@ -564,6 +567,7 @@ mod tests {
             keys: 0,
             log_bytes: 0,
             boot: 1,
+            cluster: None,
         };
         assert!(!status(0, 0, 0).is_recovering(), "there is nothing to recover");
         assert!(status(5, 0, 0).is_recovering(), "it does not know yet what of its log is committed");

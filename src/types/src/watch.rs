@@ -86,7 +86,7 @@ impl fmt::Display for Selector {
     }
 }
 
-/// Which cluster a cursor belongs to: its id and what its initial members drew when they were
+/// Which cluster a cursor or a signed fence belongs to: its id and what its initial members drew when they were
 /// formatted. A cluster restored from a backup is another one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ClusterIdentity(pub u64);
@@ -113,6 +113,21 @@ impl fmt::Display for ClusterIdentity {
 impl fmt::Debug for ClusterIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// The text is no [`ClusterIdentity`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the identity of a cluster is 16 hexadecimal digits, as `palisade status` shows them")]
+pub struct ClusterIdentityError;
+
+impl FromStr for ClusterIdentity {
+    type Err = ClusterIdentityError;
+
+    fn from_str(text: &str) -> Result<ClusterIdentity, ClusterIdentityError> {
+        let is_plain = text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        let number = is_plain.then(|| u64::from_str_radix(text, 16).ok()).flatten();
+        number.map(ClusterIdentity).ok_or(ClusterIdentityError)
     }
 }
 

@@ -5,8 +5,8 @@ use core::time::Duration;
 
 use palisade_types::reply::Consistency;
 use palisade_types::{
-    Class, ClusterIdentity, Cursor, Epoch, Key, LogIndex, Mode, Name, OnDeath, OperatorAct, Rng, Selector,
-    SessionId, SessionToken, ShardId, Ticket, Value,
+    Class, ClusterIdentity, Cursor, Epoch, Key, LogIndex, Mode, Name, NodeId, OnDeath, OperatorAct, Rng,
+    Selector, SessionId, SessionToken, ShardId, Term, Ticket, Value,
 };
 use palisade_wire::{Query, Request, Wait};
 
@@ -407,13 +407,28 @@ impl World {
             69..=71 => claims_drill(&mut pen, &mut rng),
             72..=75 => nonsense_drill(&mut pen, &mut rng),
             76..=79 => reads_drill(&mut pen, &mut rng),
-            80..=96 => self.wait_drill(rough, &mut pen, &mut rng),
+            80..=83 => self.transfer_drill(&mut pen, &mut rng),
+            84..=96 => self.wait_drill(rough, &mut pen, &mut rng),
             _ => self.ranges_drill(rough, &mut pen),
         }
         if let Some(known) = self.roughs[rough].sessions.iter_mut().find(|known| known.id == own.id) {
             known.last = known.last.max(pen.last);
         }
         pen.out
+    }
+
+    /// Leadership is handed over, again, and to nodes that there are and are not.
+    fn transfer_drill(&mut self, pen: &mut Pen, rng: &mut Rng) {
+        let nodes = self.nodes.len() as u32;
+        let leader = self.leader().and_then(|node| self.nodes[node].shard.as_ref());
+        let Some(term) = leader.map(|shard| shard.raft().status().term).filter(|_| nodes > 1) else { return };
+        let gone = self.nodes.iter().position(|node| node.shard.is_none() || node.paused);
+        let any = rng.below(u64::from(nodes)) as usize;
+        let to = gone.or_else(|| rng.per_mille(700).then_some(any)).map(|node| NodeId(1 + node as u32));
+        pen.operate(OperatorAct::Transfer { term, to: Some(NodeId(9)) });
+        pen.operate(OperatorAct::Transfer { term: Term(term.0 + 7), to: None });
+        pen.operate(OperatorAct::Transfer { term, to });
+        pen.operate(OperatorAct::Transfer { term, to });
     }
 
     /// A wait that ends while something else is on its way to the log.

@@ -31,11 +31,13 @@ pub enum Class {
     ClientPause,
     /// A node reads nothing of its clients.
     Deaf,
+    /// No fault: a node hands over as if it were about to stop.
+    HandOver,
 }
 
 impl Class {
     /// All classes.
-    pub const ALL: [Class; 10] = [
+    pub const ALL: [Class; 11] = [
         Class::Cut,
         Class::Crash,
         Class::KillAll,
@@ -46,6 +48,7 @@ impl Class {
         Class::ClientCrash,
         Class::ClientPause,
         Class::Deaf,
+        Class::HandOver,
     ];
 }
 
@@ -77,6 +80,7 @@ impl Storm {
             Class::ClientCrash => o.client_crashes,
             Class::ClientPause => o.client_pauses,
             Class::Deaf => o.deaf,
+            Class::HandOver => o.hand_overs,
         }
     }
 

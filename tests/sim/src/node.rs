@@ -355,6 +355,7 @@ impl World {
                 let input = if on { Input::Congested { conn } } else { Input::Cleared { conn } };
                 shard.handle(local, input, out);
             }
+            NodeInput::HandOver => shard.handle(local, Input::HandOver, out),
             NodeInput::Closed { conn } => {
                 if self.links.close_at_server(conn) {
                     shard.handle(local, Input::ConnClosed { conn }, out);

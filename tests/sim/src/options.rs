@@ -142,6 +142,8 @@ pub struct FaultOptions {
     pub client_pauses: Option<Rate>,
     /// One node's sockets are read by nobody while its shard goes on, as when another core owns them.
     pub deaf: Option<Rate>,
+    /// A node hands its leadership over, if it has one.
+    pub hand_overs: Option<Rate>,
     /// In a thousand: a fault on a node strikes the leader of the moment rather than any.
     pub leader_per_mille: u64,
 }
@@ -160,6 +162,7 @@ impl FaultOptions {
             self.client_crashes,
             self.client_pauses,
             self.deaf,
+            self.hand_overs,
         ];
         rates.iter().all(Option::is_none)
     }
@@ -363,8 +366,11 @@ impl Options {
         let deaf = on(&mut apart, |r| Rate::draw(r, (3_000, 15_000), 50, 4_000));
         options.faults.deaf = options.faults.deaf.or(deaf);
         options.snapshots = draw_snapshots(&mut Rng::new(seed ^ 0x5a9_0d1e));
+        // Of these there is no harm; so they come often.
+        options.faults.hand_overs = on(&mut apart, |r| Rate::draw(r, (700, 6_000), 1, 1));
         if profile == Profile::Leases {
             options.leases = true;
+            options.faults.hand_overs = Some(Rate::draw(&mut apart, (700, 3_000), 1, 1));
             options.workload.lease_readers = 3;
             options.workload.readers += 3;
         }
@@ -534,6 +540,7 @@ fn draw_faults(rng: &mut Rng) -> FaultOptions {
         client_pauses: on(rng, |r| Rate::draw(r, (3_000, 15_000), 100, 12_000)),
         // Drawn apart, see `Options::draw`.
         deaf: None,
+        hand_overs: None,
         leader_per_mille: rng.between(200, 800),
     }
 }

@@ -559,9 +559,22 @@ impl RaftCluster {
                 self.network.set_slow(node, to, slow);
                 self.queue.push(end, Event::FastLink { from: node, to });
             }
+            Class::HandOver => self.hand_over(node)?,
             Class::DiskError | Class::ClientCrash | Class::ClientPause | Class::Deaf => {}
         }
         Ok(())
+    }
+
+    /// A node that leads hands over, to any or to one that may not be there.
+    fn hand_over(&mut self, node: usize) -> Checked {
+        let to = self.rng.below(2 * self.members.len() as u64) as u32;
+        let to = (1..=self.members.len() as u32).contains(&to).then_some(NodeId(to));
+        let now = self.now;
+        let m = &mut self.members[node];
+        let Some(raft) = m.raft.as_mut().filter(|_| !m.paused) else { return Ok(()) };
+        let begun = raft.transfer(m.clock.local(now), to);
+        self.trace.line(|| format!("n{} hands over to {to:?}: {begun:?}", node + 1));
+        self.after(node)
     }
 
     fn become_calm(&mut self) -> Checked {

@@ -132,6 +132,7 @@ pub(crate) enum NodeInput {
     Bytes { conn: ConnId, bytes: Vec<u8> },
     Closed { conn: ConnId },
     Congested { conn: ConnId, on: bool },
+    HandOver,
 }
 
 /// What arrives at a client.
@@ -399,6 +400,7 @@ impl World {
             }
             Class::Pause => self.pause_node(node, Some(length)),
             Class::Deaf => self.deafen_node(node, Some(length)),
+            Class::HandOver => self.arrive(node, 0, NodeInput::HandOver)?,
             Class::SlowDisk => {
                 self.nodes[node].disk_slow = Duration::from_millis(self.storm.rng().between(10, 1_500));
                 self.queue.push(end, Event::FastDisk { node });

@@ -18,7 +18,7 @@ fn profile(mutant: Mutant) -> Profile {
         }
         Mutant::B6 | Mutant::B14 => Profile::Elections,
         Mutant::B20 | Mutant::D1 => Profile::Pauses,
-        Mutant::F2 | Mutant::F3 => Profile::Leases,
+        Mutant::F2 | Mutant::F3 | Mutant::H1 | Mutant::H2 | Mutant::H3 => Profile::Leases,
         Mutant::W1 | Mutant::W2 | Mutant::W3 | Mutant::W4 | Mutant::W5 => Profile::Watches,
         Mutant::B1
         | Mutant::B3
@@ -29,6 +29,7 @@ fn profile(mutant: Mutant) -> Profile {
         | Mutant::O1
         | Mutant::O2
         | Mutant::F1
+        | Mutant::H4
         | Mutant::L1
         | Mutant::L2
         | Mutant::L3
@@ -235,4 +236,24 @@ fn a_reader_that_overtakes_a_writer_is_found() {
 #[test]
 fn a_proclamation_that_is_lost_is_found() {
     hunt(Mutant::E1);
+}
+
+#[test]
+fn a_lease_that_is_kept_while_leadership_is_handed_over_is_found() {
+    hunt(Mutant::H1);
+}
+
+#[test]
+fn an_invitation_that_counts_in_any_term_is_found() {
+    hunt(Mutant::H2);
+}
+
+#[test]
+fn a_lease_that_comes_back_when_a_hand_over_is_given_up_is_found() {
+    hunt(Mutant::H3);
+}
+
+#[test]
+fn a_leader_that_proposes_while_it_hands_over_is_found() {
+    hunt(Mutant::H4);
 }

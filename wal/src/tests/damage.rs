@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use palisade_types::{ClusterId, Incarnation, NodeId};
+use palisade_types::{ClusterId, Incarnation, NodeId, ShardId};
 
 use super::{Run, SHARD, formatted, identity, recover};
 use crate::*;
@@ -235,6 +235,22 @@ fn another_identity_is_refused() {
         let fault = recover_shard(&disk, &other, SHARD).unwrap_err();
         assert_eq!(fault, RecoverError::Foreign { file: segment_file(SHARD, 1), whose });
     }
+}
+
+#[test]
+fn files_of_another_shard_are_refused() {
+    let run = sealed_log();
+    let other = ShardId(1);
+    let mut disk = SimDisk::new();
+    for file in run.disk.files() {
+        disk.put(&file.replace("shard-0000", "shard-0001"), &run.disk.read(&file).unwrap());
+    }
+    let foreign = |file| RecoverError::Foreign { file, whose: "shard" };
+    let fault = recover_shard(&disk, &identity(), other).unwrap_err();
+    assert_eq!(fault, foreign(hard_state_file(other)));
+    disk.put(&hard_state_file(other), &initial_hard_state(&identity(), other));
+    let fault = recover_shard(&disk, &identity(), other).unwrap_err();
+    assert_eq!(fault, foreign(segment_file(other, 1)));
 }
 
 #[test]

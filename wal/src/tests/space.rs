@@ -6,6 +6,7 @@ use super::{Run, SMALL_SEGMENT};
 use crate::*;
 
 const EIO: i32 = 5;
+const EROFS: i32 = 30;
 
 #[test]
 fn a_full_disk_stops_the_log_at_the_end_of_the_segment_and_lets_it_go_on_when_there_is_room() {
@@ -60,10 +61,11 @@ fn a_start_on_a_full_disk_waits_for_room() {
 
 #[test]
 fn a_failed_write_ends_the_log_and_is_not_acknowledged() {
-    for after in 0..3 {
+    // A device that fails, and a file system that was remounted read-only.
+    for (errno, after) in [EIO, EROFS].into_iter().flat_map(|e| (0..3).map(move |after| (e, after))) {
         let mut run = Run::fresh();
         run.append(1, 10);
-        run.disk.fail_in(after, EIO);
+        run.disk.fail_in(after, errno);
         let fault = loop {
             run.begin();
             let id = run.open_ops.pop_front().unwrap();
@@ -72,7 +74,7 @@ fn a_failed_write_ends_the_log_and_is_not_acknowledged() {
                 break fault;
             }
         };
-        assert!(matches!(fault, DiskFault::Io { errno: EIO, .. }), "{fault}");
+        assert!(matches!(fault, DiskFault::Io { errno: seen, .. } if seen == errno), "{fault}");
         assert_eq!(run.wal.durable(), 0);
         run.disk.crash(&mut palisade_types::Rng::new(after.into()));
         assert!(run.recovered().blocks.len() <= 1);

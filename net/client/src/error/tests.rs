@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use palisade_types::{Class, Epoch, NodeId, Ticket};
+use palisade_types::{Class, Epoch, NodeId, Term, Ticket};
 
 use super::*;
 use crate::WatchError;
@@ -31,6 +31,9 @@ fn refusals() -> Vec<Refusal> {
         Refusal::OwnedByOther { session, owner: None },
         Refusal::InUse,
         Refusal::NotAtEpoch { asked, last },
+        Refusal::NotAVoter { node: NodeId(4) },
+        Refusal::OtherTerm { asked: Term(2), term: Term(3), leader: NodeId(1) },
+        Refusal::NotHandedOver { leader: NodeId(1) },
         Refusal::Compacted { oldest: LogIndex(1) },
         Refusal::ClusterReset,
         Refusal::BadRequest { reason: "why".to_owned() },
@@ -53,6 +56,9 @@ fn side_of_refusal(refusal: &Refusal) -> bool {
         | Refusal::OwnedByOther { .. }
         | Refusal::InUse
         | Refusal::NotAtEpoch { .. }
+        | Refusal::NotAVoter { .. }
+        | Refusal::OtherTerm { .. }
+        | Refusal::NotHandedOver { .. }
         | Refusal::Compacted { .. }
         | Refusal::ClusterReset
         | Refusal::BadRequest { .. } => FINAL,

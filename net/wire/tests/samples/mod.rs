@@ -5,12 +5,12 @@ use palisade_types::{
     Cause, Class, ClusterId, ClusterIdentity, Cursor, Description, Epoch, Event, Events, Fence, Happened,
     HolderInfo, Incarnation, LockRow, LogIndex, Mode, Name, NodeId, OnDeath, OperatorAct, OperatorRow,
     Outcome, Refusal, Reply, RequestId, ResourceRow, Selector, SessionId, SessionRow, SessionToken, ShardId,
-    Standing, Term, Ticket, Transition, TransitionKind, Value, ValueRow, WaiterInfo,
+    Signature, Standing, Term, Ticket, Transition, TransitionKind, Value, ValueRow, WaiterInfo,
 };
 use palisade_wire::{
     ClientHello, Frame, Frames, Group, HelloRefused, Kind, Member, MessageError, PeerHello, ProtocolError,
-    Push, Query, RefusedReason, Request, ServerHello, Wait, WatchEnd, decode_reply, encode_peer,
-    encode_reply,
+    Push, Query, RefusedReason, Request, ServerHello, VERSION_MAX, Wait, WatchEnd, decode_reply, encode_peer,
+    encode_reply, encode_reply_in, signature_of,
 };
 
 /// Any message of the protocol.
@@ -24,6 +24,10 @@ pub(crate) enum Message {
     Request(RequestId, Request),
     Reply(RequestId, Reply),
     Push(Push),
+    /// A grant as an answer, signed.
+    SignedReply(RequestId, Reply, Signature),
+    /// A grant as a push, signed.
+    SignedPush(Push, Signature),
     Peer(Vec<u8>),
 }
 
@@ -39,6 +43,8 @@ impl Message {
             Message::Request(id, m) => m.encode(*id, &mut out),
             Message::Reply(id, m) => encode_reply(m, *id, &mut out),
             Message::Push(m) => m.encode(&mut out),
+            Message::SignedReply(id, m, s) => encode_reply_in(VERSION_MAX, m, Some(s), *id, &mut out),
+            Message::SignedPush(m, s) => m.encode_in(VERSION_MAX, Some(s), &mut out),
             Message::Peer(body) => encode_peer(&mut out, &[body]),
         }
         out
@@ -47,8 +53,14 @@ impl Message {
     pub(crate) fn decode(frame: &Frame<'_>) -> Result<Message, MessageError> {
         Ok(match frame.kind.group() {
             Group::Request => Message::Request(frame.id, Request::decode(frame)?),
-            Group::Reply => Message::Reply(frame.id, decode_reply(frame)?),
-            Group::Push => Message::Push(Push::decode(frame)?),
+            Group::Reply => match (decode_reply(frame)?, signature_of(frame)?) {
+                (reply, Some(signature)) => Message::SignedReply(frame.id, reply, signature),
+                (reply, None) => Message::Reply(frame.id, reply),
+            },
+            Group::Push => match (Push::decode(frame)?, signature_of(frame)?) {
+                (push, Some(signature)) => Message::SignedPush(push, signature),
+                (push, None) => Message::Push(push),
+            },
             Group::Peer => Message::Peer(frame.body.to_vec()),
             Group::Handshake => match frame.kind {
                 Kind::ClientHello => Message::ClientHello(ClientHello::decode(frame)?),
@@ -105,8 +117,21 @@ pub(crate) fn all() -> Vec<(String, Message)> {
     let reply = |(n, r): (String, Reply)| (format!("reply {n}"), Message::Reply(RequestId(0xa1b2), r));
     all.extend(replies().into_iter().map(reply));
     all.extend(pushes().into_iter().map(|(n, p)| (format!("push {n}"), Message::Push(p))));
+    all.extend(signed());
     all.push(("peer".to_string(), Message::Peer(vec![1, 2, 3])));
     all
+}
+
+fn signed() -> Vec<(String, Message)> {
+    let (session, ticket, fence) = (session(), Ticket(5), fence());
+    let mut signature = Signature([0; 64]);
+    signature.0.iter_mut().zip(0..).for_each(|(byte, n)| *byte = n);
+    let reply = Reply::Granted { session, ticket, fence: fence.clone() };
+    let push = Push::Granted { session, ticket, fence };
+    vec![
+        ("reply granted, signed".to_string(), Message::SignedReply(RequestId(0xa1b2), reply, signature)),
+        ("push granted, signed".to_string(), Message::SignedPush(push, signature)),
+    ]
 }
 
 fn hellos() -> Vec<(String, Message)> {
@@ -240,6 +265,8 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("operate, evict", operate(OperatorAct::Evict { session })),
         ("operate, force release", operate(OperatorAct::ForceRelease { key: name("k"), epoch: Epoch(7) })),
         ("operate, retire", operate(OperatorAct::Retire { key: name("k"), epoch: Epoch(7) })),
+        ("operate, transfer", operate(OperatorAct::Transfer { term: Term(7), to: None })),
+        ("operate, transfer to", operate(OperatorAct::Transfer { term: Term(7), to: Some(NodeId(3)) })),
         ("list operator acts", read_of(Query::ListOperatorActs { after: LogIndex(8), rows: 100 })),
         ("put", Request::Put { session, ticket, key: name("svc/a"), value: (*b"10.0.0.7:80\0").into() }),
         ("put, no bytes", Request::Put { session, ticket, key: name("svc/a"), value: [].into() }),
@@ -287,6 +314,7 @@ fn operator_rows() -> Vec<OperatorRow> {
         row(OperatorAct::ReportDead { session: session() }),
         row(OperatorAct::ForceRelease { key: name("k"), epoch: Epoch(7) }),
         row(OperatorAct::Retire { key: name("k"), epoch: Epoch(7) }),
+        row(OperatorAct::Transfer { term: Term(7), to: Some(NodeId(3)) }),
     ]
 }
 
@@ -322,6 +350,9 @@ fn refusals() -> Vec<(&'static str, Refusal)> {
         ("TicketMismatch", Refusal::TicketMismatch { ticket }),
         ("TicketFinished", Refusal::TicketFinished { ticket, outcome: Outcome::Released }),
         ("NotAtEpoch", Refusal::NotAtEpoch { asked: Epoch(7), last: Epoch(8) }),
+        ("NotAVoter", Refusal::NotAVoter { node: NodeId(4) }),
+        ("OtherTerm", Refusal::OtherTerm { asked: Term(7), term: Term(8), leader: NodeId(2) }),
+        ("NotHandedOver", Refusal::NotHandedOver { leader: NodeId(2) }),
         ("BadRequest", Refusal::BadRequest { reason: "a name has at least one byte".to_string() }),
         ("OwnedByOther", Refusal::OwnedByOther { session, owner: Some(name("höst")) }),
         ("OwnedByOther, no owner tag", Refusal::OwnedByOther { session, owner: None }),
@@ -515,6 +546,7 @@ fn status() -> NodeStatus {
         keys: 9,
         log_bytes: 8,
         boot: 7,
+        cluster: Some(ClusterIdentity(0xfeed_beef)),
     }
 }
 

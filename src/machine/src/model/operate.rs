@@ -12,6 +12,7 @@ impl Model {
     ) -> Result<LogIndex, Refusal> {
         let action = at.index;
         match act {
+            OperatorAct::Transfer { .. } => Ok(self.done_before(act).unwrap_or(action)),
             OperatorAct::ReportDead { session } | OperatorAct::Evict { session } => {
                 let session = *session;
                 if let Some(place) = self.sessions.iter().position(|s| s.id == session) {

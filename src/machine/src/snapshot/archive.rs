@@ -246,18 +246,19 @@ impl Machine {
 }
 
 fn act(record: &operate::Record) -> v1::Act {
-    let (act, shard, number, key) = match &record.act {
+    let (act, place, number, key) = match &record.act {
         OperatorAct::ReportDead { session } => (1, session.shard.0, session.opened.0, None),
         OperatorAct::Evict { session } => (2, session.shard.0, session.opened.0, None),
         OperatorAct::ForceRelease { key, epoch } => (3, 0, epoch.0, Some(key.clone())),
         OperatorAct::Retire { key, epoch } => (4, 0, epoch.0, Some(key.clone())),
+        OperatorAct::Transfer { term, to } => (5, to.map_or(0, |node| node.0), term.0, None),
     };
     v1::Act {
         revision: record.revision.0,
         clock_ms: record.clock_ms,
         act,
         number,
-        shard: u64::from(shard),
+        place: u64::from(place),
         key,
         by: record.by.clone(),
         reason: record.reason.clone(),

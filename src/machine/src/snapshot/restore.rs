@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 use palisade_types::limits::VALUE_BYTES_MAX;
 use palisade_types::{
-    ClusterLimits, Epoch, Key, LogIndex, Mutants, Name, OperatorAct, SessionId, SessionToken, ShardId,
-    Ticket, Value,
+    ClusterLimits, Epoch, Key, LogIndex, Mutants, Name, NodeId, OperatorAct, SessionId, SessionToken,
+    ShardId, Term, Ticket, Value,
 };
 use rkyv::option::ArchivedOption;
 use rkyv::rancor;
@@ -360,7 +360,7 @@ fn ended(e: &v1::ArchivedEnded) -> Option<EndedSession> {
 fn act(a: &v1::ArchivedAct) -> Option<operate::Record> {
     let number = a.number.to_native();
     let session = || -> Option<SessionId> {
-        let shard = ShardId(a.shard.to_native().try_into().ok()?);
+        let shard = ShardId(a.place.to_native().try_into().ok()?);
         Some(SessionId { shard, opened: LogIndex(number) })
     };
     let key = maybe(&a.key)?;
@@ -369,6 +369,10 @@ fn act(a: &v1::ArchivedAct) -> Option<operate::Record> {
         (2, None) => OperatorAct::Evict { session: session()? },
         (3, Some(key)) => OperatorAct::ForceRelease { key, epoch: Epoch(number) },
         (4, Some(key)) => OperatorAct::Retire { key, epoch: Epoch(number) },
+        (5, None) => {
+            let to = NodeId(a.place.to_native().try_into().ok()?);
+            OperatorAct::Transfer { term: Term(number), to: (to.0 != 0).then_some(to) }
+        }
         _ => return None,
     };
     Some(operate::Record {

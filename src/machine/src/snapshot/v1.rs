@@ -185,9 +185,10 @@ pub(crate) struct Act {
     pub(crate) revision: u64,
     pub(crate) clock_ms: u64,
     pub(crate) act: u8,
-    /// Of a session its id within the shard; of a key the epoch.
+    /// Of a session its id within the shard; of a key the epoch; of a hand-over the term.
     pub(crate) number: u64,
-    pub(crate) shard: u64,
+    /// Of a session its shard; of a hand-over to whom, or 0.
+    pub(crate) place: u64,
     #[rkyv(with = Map<Text>)]
     pub(crate) key: Option<Name>,
     #[rkyv(with = Text)]

@@ -197,6 +197,22 @@ fn a_late_repeat_of_a_retirement_spares_the_next_record_and_is_answered_as_the_f
 }
 
 #[test]
+fn a_transfer_is_put_on_record_once_for_a_term_and_a_node() {
+    let mut w = World::new();
+    let transfer = |term, to: Option<u32>| {
+        let to = to.map(palisade_types::NodeId);
+        order(OperatorAct::Transfer { term: palisade_types::Term(term), to })
+    };
+    let first = w.reply(&transfer(3, None));
+    assert_eq!(first, done(w.index));
+    assert_eq!(w.reply(&transfer(3, None)), first, "repeated, it is answered as it was");
+    for another in [transfer(4, None), transfer(3, Some(1)), transfer(3, Some(2))] {
+        assert_eq!(w.reply(&another), done(w.index));
+    }
+    assert_eq!(w.machine.list_operator_acts(LogIndex(0), 10, 0).0.len(), 4);
+}
+
+#[test]
 fn a_retirement_that_fits_no_record_is_refused_and_leaves_none() {
     let mut w = World::new();
     let a = w.open(1);

@@ -1,7 +1,7 @@
 //! Random sequences of commands: machine, twin and model must agree on every effect and every read.
 
 use super::*;
-use palisade_types::{Epoch, OperatorAct, Rng, Value};
+use palisade_types::{Epoch, NodeId, OperatorAct, Rng, Term, Value};
 use std::collections::BTreeMap;
 use std::string::String;
 
@@ -67,10 +67,14 @@ impl Run {
             let (rows, _) = self.world.machine.list_sessions(None, 1_000);
             let closed = rows.iter().find(|row| row.quarantined && rng.per_mille(700));
             let session = closed.map_or(session, |row| row.session);
-            let act = match rng.below(6) {
+            let act = match rng.below(7) {
                 0 => OperatorAct::ReportDead { session },
                 1 => OperatorAct::Evict { session },
                 2 => OperatorAct::Retire { key, epoch },
+                3 => {
+                    let to = rng.per_mille(500).then(|| NodeId(rng.between(1, 3) as u32));
+                    OperatorAct::Transfer { term: Term(rng.between(1, 9)), to }
+                }
                 _ => OperatorAct::ForceRelease { key, epoch },
             };
             let release_now = rng.below(3) as u32;

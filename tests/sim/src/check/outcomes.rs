@@ -81,6 +81,7 @@ pub const OUTCOMES: &[Row] = &[
     ("evict", &["acted", "session ended"]),
     ("force release", &["acted", "not held"]),
     ("retire", &["acted", "not at epoch", "in use"]),
+    ("transfer", &["acted"]),
 ];
 
 const ACQUIRED: &[&str] = &[
@@ -151,7 +152,19 @@ pub const SERVED: &[Row] = &[
     ("put", CARRYING),
     ("delete", COMMANDED),
     ("claim resource", &["on record", "not leader", "interrupted", "busy", LOG_FULL]),
-    ("operate", &["not leader", "interrupted", "busy", LOG_FULL, "bad request"]),
+    (
+        "operate",
+        &[
+            "not leader",
+            "interrupted",
+            "busy",
+            LOG_FULL,
+            "bad request",
+            "not a voter",
+            "other term",
+            "not handed over",
+        ],
+    ),
     ("attach", &["attached", "session ended", "not leader", "busy", "bad request"]),
     ("renew", &["renewed", "session ended", "not attached", "not leader"]),
     ("status", &["status"]),
@@ -219,6 +232,7 @@ pub(crate) fn kind_of_command(command: &Command) -> &'static str {
             OperatorAct::Evict { .. } => "evict",
             OperatorAct::ForceRelease { .. } => "force release",
             OperatorAct::Retire { .. } => "retire",
+            OperatorAct::Transfer { .. } => "transfer",
         },
     }
 }
@@ -263,6 +277,9 @@ pub(crate) fn kind_of_reply(reply: &Reply) -> &'static str {
             | Refusal::Busy { .. }
             | Refusal::Compacted { .. }
             | Refusal::ClusterReset
+            | Refusal::NotAVoter { .. }
+            | Refusal::OtherTerm { .. }
+            | Refusal::NotHandedOver { .. }
             | Refusal::NotAttached { .. } => "not apply's",
         },
         _ => "not apply's",
@@ -312,6 +329,9 @@ pub(crate) fn kind_of_service_refusal(refusal: &Refusal) -> &'static str {
         Refusal::QuotaExceeded { .. } => "quota",
         Refusal::Compacted { .. } => "compacted",
         Refusal::ClusterReset => "cluster reset",
+        Refusal::NotAVoter { .. } => "not a voter",
+        Refusal::OtherTerm { .. } => "other term",
+        Refusal::NotHandedOver { .. } => "not handed over",
         Refusal::BadRequest { .. } => "bad request",
         Refusal::SessionEnded { .. } => "session ended",
         _ => "a refusal of apply",

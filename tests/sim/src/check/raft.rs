@@ -749,4 +749,12 @@ mod tests {
         c.on_installed(2, snapshot(&b)).unwrap();
         assert_eq!(rule(c.on_installed(2, snapshot(&b))), "R5");
     }
+    #[test]
+    fn two_states_at_one_index_are_seen() {
+        let (mut c, _) = cluster();
+        c.on_state(0, LogIndex(1), 7).unwrap();
+        c.on_state(1, LogIndex(1), 7).unwrap();
+        c.on_state(1, LogIndex(2), 8).unwrap();
+        assert_eq!(rule(c.on_state(2, LogIndex(1), 8)), "R5");
+    }
 }

@@ -520,6 +520,9 @@ fn is_the_shards(refusal: &Refusal) -> bool {
         Refusal::NotLeader { .. }
         | Refusal::Interrupted { .. }
         | Refusal::Busy { .. }
+        | Refusal::NotAVoter { .. }
+        | Refusal::OtherTerm { .. }
+        | Refusal::NotHandedOver { .. }
         | Refusal::NotAttached { .. } => true,
         Refusal::QuotaExceeded { what, .. } => what == "the log",
         _ => false,

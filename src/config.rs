@@ -15,7 +15,7 @@ pub const FILE: &str = "palisade.toml";
 /// The administration port is the client port plus this.
 pub const ADMIN_PORT_OFFSET: u16 = 100;
 
-const KEYS: [&str; 21] = [
+const KEYS: [&str; 22] = [
     "listen",
     "peers",
     "cores",
@@ -23,6 +23,7 @@ const KEYS: [&str; 21] = [
     "log",
     "log_bytes_max",
     "segment_bytes",
+    "snapshot_bytes",
     "heartbeat_ms",
     "election_min_ms",
     "election_max_ms",
@@ -118,6 +119,9 @@ pub struct Config {
     pub log_bytes_max: u64,
     /// The size of a segment of the log, in bytes; a multiple of 1 MiB.
     pub segment_bytes: u64,
+    /// A snapshot is taken whenever so many bytes of log have been applied since the last one, and the log is cut behind the
+    /// one before it. Should be equal on all nodes: then they take theirs at the same places.
+    pub snapshot_bytes: u64,
     /// How often a leader is heard.
     pub heartbeat: Duration,
     /// The shortest silence of a leader before an election.
@@ -163,6 +167,7 @@ struct Raw {
     log: String,
     log_bytes_max: u64,
     segment_bytes: u64,
+    snapshot_bytes: u64,
     heartbeat_ms: u64,
     election_min_ms: u64,
     election_max_ms: u64,
@@ -189,6 +194,7 @@ impl Default for Raw {
             log: "info".to_owned(),
             log_bytes_max: 8 << 30,
             segment_bytes: 32 << 20,
+            snapshot_bytes: 64 << 20,
             heartbeat_ms: 100,
             election_min_ms: 1_000,
             election_max_ms: 2_000,
@@ -284,6 +290,10 @@ impl Raw {
                 format!("is {}: it must be a multiple of 1 MiB, from 1 MiB to 1 GiB", self.segment_bytes);
             return Err(value("segment_bytes", why));
         }
+        if !(64 << 10..=1 << 40).contains(&self.snapshot_bytes) {
+            let why = format!("is {}: it must lie in 64 KiB to 1 TiB", self.snapshot_bytes);
+            return Err(value("snapshot_bytes", why));
+        }
         if self.log_bytes_max < 4 * self.segment_bytes {
             return Err(value("log_bytes_max", "must be at least four segments".into()));
         }
@@ -322,6 +332,7 @@ impl Raw {
             log: self.log,
             log_bytes_max: self.log_bytes_max,
             segment_bytes: self.segment_bytes,
+            snapshot_bytes: self.snapshot_bytes,
             heartbeat: Duration::from_millis(self.heartbeat_ms),
             election_min: Duration::from_millis(self.election_min_ms),
             election_max: Duration::from_millis(self.election_max_ms),

@@ -426,6 +426,7 @@ pub(crate) fn status_json(endpoint: &str, s: &NodeStatus) -> Value {
         "sessions": s.sessions,
         "keys": s.keys,
         "log_bytes": s.log_bytes,
+        "snapshot": s.snapshot.0,
         "boot": s.boot,
         "cluster": s.cluster.map(|c| c.to_string()),
         "recovering": s.is_recovering(),
@@ -437,7 +438,7 @@ pub(crate) fn status_text(endpoint: &str, s: &NodeStatus) -> String {
     let leader = s.leader.map_or("none".to_owned(), |l| format!("node {l}"));
     format!(
         "{endpoint:<22} node {}  {:<9} term {}  leader {leader}  log {} durable {} commit {} applied {}  \
-         sessions {}  keys {}  log {} MiB  boot {}  cluster {}{}",
+         sessions {}  keys {}  log {} MiB  snapshot {}  boot {}  cluster {}{}",
         s.node,
         s.role,
         s.term,
@@ -448,6 +449,7 @@ pub(crate) fn status_text(endpoint: &str, s: &NodeStatus) -> String {
         s.sessions,
         s.keys,
         s.log_bytes >> 20,
+        s.snapshot,
         s.boot,
         s.cluster.map_or("not known".to_owned(), |c| c.to_string()),
         if s.is_recovering() { "  recovering: it is applying its log" } else { "" }
@@ -553,6 +555,7 @@ mod tests {
             sessions: 0,
             keys: 0,
             log_bytes: 1 << 20,
+            snapshot: LogIndex(9),
             boot: 2,
             cluster: Some(palisade_types::ClusterIdentity(0xc0_ffee)),
         };

@@ -116,6 +116,11 @@ impl Core {
         self.metrics.resources.set(counts.resources);
         self.metrics.resource_conflicts.set(counts.resource_conflicts);
         self.metrics.log_bytes.set(status.log_bytes);
+        self.metrics.snapshot_index.set(status.snapshot.0);
+        self.metrics.snapshot_bytes.set(shard.snapshot().map_or(0, |id| id.bytes));
+        self.metrics.snapshots_taken.set(counters.snapshots_taken);
+        self.metrics.snapshots_installed.set(counters.snapshots_installed);
+        self.metrics.snapshot_chunks_sent.set(counters.snapshot_chunks_sent);
     }
 }
 
@@ -135,6 +140,18 @@ fn log(node: NodeId, note: &Note) {
             tracing::debug!(%node, %session, "a session was closed")
         }
         Note::SessionEnded { session, cause } => tracing::info!(%node, %session, %cause, "a session ended"),
+        Note::SnapshotTaken(id) => {
+            tracing::info!(%node, last = %id.last, bytes = id.bytes, "a snapshot is durable");
+        }
+        Note::SnapshotInstalled(id) => {
+            tracing::info!(%node, last = %id.last, bytes = id.bytes, "the leader's snapshot is installed");
+        }
+        Note::SnapshotGivenUp { last, why } => {
+            tracing::warn!(%node, %last, why, "a snapshot came to nothing; another is taken later");
+        }
+        Note::SnapshotUnreadable { last, fault } => {
+            tracing::error!(%node, %last, %fault, "the newest snapshot cannot be read; another is taken");
+        }
         Note::Stalled { ms } => tracing::warn!(%node, ms, "this node was held up; sessions are credited"),
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use glommio::timer::Timer;
 use palisade_fence::{Signer, SigningKey};
-use palisade_shard::{Actions, CoreId, DrainId, Input, Shard, ShardConfig};
+use palisade_shard::{Actions, CoreId, DrainId, Input, Machine, Shard, ShardConfig};
 use palisade_types::reply::NodeStatus;
 use palisade_types::{ConnId, LogIndex, NodeId, Term, Time};
 use palisade_wal::{DiskFault, DiskResult, OpId, Recovered};
@@ -62,6 +62,8 @@ pub(crate) struct CoreParts {
     pub(crate) store: Option<palisade_wal::DiskOp>,
     pub(crate) shard: ShardConfig,
     pub(crate) recovered: Recovered,
+    /// The state of the snapshot in `recovered`, if there is one.
+    pub(crate) state: Option<Machine>,
     /// Of every random draw of this core.
     pub(crate) seed: u64,
     pub(crate) settings: Settings,
@@ -91,7 +93,7 @@ pub(crate) struct Core {
     pub(super) shard: Option<Shard>,
     lease_reads: bool,
     /// What the shard is made from once the cluster is formed.
-    unborn: Option<(ShardConfig, Recovered, u64)>,
+    unborn: Option<(ShardConfig, Recovered, Option<Machine>, u64)>,
     pub(super) actions: Actions,
     pub(super) disk: Disk,
     pub(super) settings: Settings,
@@ -134,7 +136,7 @@ impl Core {
             members: parts.members,
             shard: None,
             lease_reads: parts.shard.lease_reads,
-            unborn: Some((parts.shard, parts.recovered, parts.seed)),
+            unborn: Some((parts.shard, parts.recovered, parts.state, parts.seed)),
             actions: Actions::default(),
             disk,
             settings: parts.settings,
@@ -309,10 +311,10 @@ impl Core {
             tracing::info!(missing = ?self.members.missing(), "waiting to meet all initial members");
             return;
         }
-        let Some((mut config, recovered, seed)) = self.unborn.take() else { return };
+        let Some((mut config, recovered, state, seed)) = self.unborn.take() else { return };
         config.watch.cluster = self.members.cluster_identity();
         self.begin_signing();
-        match Shard::new(config, recovered, seed, now) {
+        match Shard::new(config, recovered, state, seed, now) {
             Ok(shard) => self.shard = Some(shard),
             Err(error) => fatal(&format!("the shard cannot start: {error}")),
         }
@@ -483,6 +485,7 @@ impl Core {
                 sessions: 0,
                 keys: 0,
                 log_bytes: 0,
+                snapshot: LogIndex(0),
                 boot: self.members.boot(),
                 cluster: None,
             },

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use palisade_shard::StateError;
 use palisade_wal::{
     BOOT_FILE, BootRecord, IDENTITY_FILE, Identity, IdentityRead, RecoverError, Slots, Source, SourceError,
     identity_file, read_boot, read_identity,
@@ -50,6 +51,14 @@ pub enum DirectoryError {
         dir: PathBuf,
         /// Why.
         error: RecoverError,
+    },
+    /// The state in its snapshot cannot be used.
+    #[error("{}: {error}", dir.display())]
+    State {
+        /// Which.
+        dir: PathBuf,
+        /// Why.
+        error: StateError,
     },
     /// The system refused.
     #[error("{}: {op}: {error}", path.display())]

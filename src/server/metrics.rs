@@ -137,6 +137,16 @@ metrics! {
     resource_conflicts, "gauge", "palisade_resource_conflicts";
     /// Bytes of the log.
     log_bytes, "gauge", "palisade_log_bytes";
+    /// Index of the state that the newest snapshot on this disk holds.
+    snapshot_index, "gauge", "palisade_snapshot_index";
+    /// Bytes of that snapshot.
+    snapshot_bytes, "gauge", "palisade_snapshot_bytes";
+    /// Snapshots taken of the own state, and durable.
+    snapshots_taken, "counter", "palisade_snapshots_taken_total";
+    /// Snapshots of a leader that took the place of the own state.
+    snapshots_installed, "counter", "palisade_snapshots_installed_total";
+    /// Chunks of snapshots sent to other nodes.
+    snapshot_chunks_sent, "counter", "palisade_snapshot_chunks_sent_total";
 }
 
 /// The stages of an operation, in order.

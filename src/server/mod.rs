@@ -39,11 +39,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use glommio::{LocalExecutorBuilder, Placement};
-use palisade_shard::ShardConfig;
-use palisade_types::{NodeId, ShardId};
+use palisade_shard::{Machine, ShardConfig, read_state};
+use palisade_types::{Block, NodeId, ShardId};
 use palisade_wal::{Identity, Recovered, WalConfig, recover_shard};
 use palisade_wire::Member;
 
+use crate::clock;
 use crate::config::{ADMIN_PORT_OFFSET, Config, ConfigError};
 use crate::format::read_random;
 
@@ -206,25 +207,30 @@ fn prepare(
         config.fence_signing_key.as_ref().map(|path| signing::read_key(dir, path)).transpose()?;
     let boot = directory::raise_boot(dir, &identity)?;
     let recovered = recover(dir, &identity)?;
+    let last = recovered.blocks.last().map_or(recovered.base.index, Block::last);
     tracing::info!(
         node = %identity.node,
         cluster = %identity.cluster_name,
         cluster_id = %identity.cluster,
         boot = boot.value().boots,
         listen = %config.listen,
-        last = recovered.blocks.last().map_or(0, |b| b.last().0),
+        last = last.0,
+        snapshot = recovered.snapshot.map_or(0, |id| id.last.0),
         "starting"
     );
     let (members, store) = Members::new(identity, boot);
+    let shard = shard_config(config, &members)?;
+    let state = restore(dir, members.identity(), &shard, &recovered)?;
     let (sender, receiver) = async_channel::bounded(256);
     let view = CoreView { outside: sender.clone(), metrics: Arc::default(), heartbeat: Arc::default() };
     let parts = CoreParts {
         // glommio opens directories by absolute names only.
         dir: dir.canonicalize().map_err(directory::failed(dir, "resolve"))?,
-        shard: shard_config(config, &members)?,
+        shard,
         seed: random_u64()?,
         store,
         recovered,
+        state,
         settings: settings(config),
         signing_key,
         peers: others(config, members.identity().node),
@@ -268,6 +274,22 @@ fn recover(dir: &Path, identity: &Identity) -> Result<Recovered, ServeError> {
     Ok(recovered)
 }
 
+/// The state that the newest snapshot holds, if there is one.
+fn restore(
+    dir: &Path,
+    identity: &Identity,
+    shard: &ShardConfig,
+    recovered: &Recovered,
+) -> Result<Option<Machine>, ServeError> {
+    let Some(id) = recovered.snapshot else { return Ok(None) };
+    let began = clock::now();
+    let state = read_state(&DirectorySource(dir), identity, shard, id)
+        .map_err(|error| DirectoryError::State { dir: dir.to_owned(), error })?;
+    let took_ms = clock::now().since(began).as_millis() as u64;
+    tracing::info!(snapshot = id.last.0, bytes = id.bytes, took_ms, "the state of the snapshot is restored");
+    Ok(Some(state))
+}
+
 fn random_u64() -> Result<u64, ServeError> {
     let mut bytes = [0; 8];
     read_random(&mut bytes)?;
@@ -295,6 +317,7 @@ fn shard_config(config: &Config, members: &Members) -> Result<ShardConfig, Serve
     shard.hash_seed = random_u64()?;
     shard.boot = members.boot();
     shard.log_bytes_max = config.log_bytes_max;
+    shard.snapshot_bytes = config.snapshot_bytes;
     shard.lease_reads = config.lease_reads;
     shard.block_gap = config.batch_gap;
     shard.block_commands = config.batch_commands;

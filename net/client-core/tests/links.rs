@@ -314,6 +314,7 @@ fn any_node_answers_for_its_own_status_and_the_rest_waits_for_the_leader() {
         sessions: 0,
         keys: 0,
         log_bytes: 0,
+        snapshot: LogIndex(0),
         boot: 1,
         cluster: None,
     };

@@ -12,8 +12,8 @@ use crate::parts::{claim, consistency, fence, outcome, put_claim, put_consistenc
 use crate::refusal::{put_refusal, refusal};
 use crate::rows::{
     description, holder, list, lock_row, operator_row, put_description, put_holder, put_lock_row,
-    put_operator_row, put_opt_identity, put_page, put_resource_row, put_session_row, put_status,
-    put_value_row, resource_row, session_row, status, value_row,
+    put_operator_row, put_page, put_resource_row, put_session_row, put_since_2, put_status, put_value_row,
+    resource_row, session_row, status, value_row,
 };
 use crate::signed::{put_signature, signature};
 use crate::{Group, Kind, MessageError, VERSION_SIGNED};
@@ -143,7 +143,7 @@ fn encode_body(reply: &Reply, w: &mut Writer<'_>) {
         }
         Reply::Status(status) => {
             put_status(w, status);
-            put_opt_identity(w, status.cluster);
+            put_since_2(w, status);
         }
         Reply::OperatorDone { action } => w.u64(action.0),
         Reply::PutDone { session, ticket, revision } => {

@@ -227,21 +227,21 @@ pub(crate) fn put_status(w: &mut Writer<'_>, s: &NodeStatus) {
 }
 
 /// What follows a status from version 2 on.
-pub(crate) fn put_opt_identity(w: &mut Writer<'_>, identity: Option<ClusterIdentity>) {
-    w.bool(identity.is_some());
-    if let Some(identity) = identity {
+pub(crate) fn put_since_2(w: &mut Writer<'_>, s: &NodeStatus) {
+    w.bool(s.cluster.is_some());
+    if let Some(identity) = s.cluster {
         w.u64(identity.0);
     }
+    w.u64(s.snapshot.0);
 }
 
 fn opt_identity(r: &mut Reader<'_>) -> Result<Option<ClusterIdentity>, DecodeError> {
-    // Version 1 ends before it.
-    let there = r.remaining() > 0 && r.bool("presence")?;
+    let there = r.bool("presence")?;
     Ok(if there { Some(ClusterIdentity(r.u64()?)) } else { None })
 }
 
 pub(crate) fn status(r: &mut Reader<'_>) -> Result<NodeStatus, DecodeError> {
-    Ok(NodeStatus {
+    let mut status = NodeStatus {
         node: NodeId(r.u32()?),
         term: Term(r.u64()?),
         leader: opt_node(r)?,
@@ -254,6 +254,13 @@ pub(crate) fn status(r: &mut Reader<'_>) -> Result<NodeStatus, DecodeError> {
         log_bytes: r.u64()?,
         boot: r.u64()?,
         role: text(r)?,
-        cluster: opt_identity(r)?,
-    })
+        cluster: None,
+        snapshot: LogIndex(0),
+    };
+    // Version 1 ends here.
+    if r.remaining() > 0 {
+        status.cluster = opt_identity(r)?;
+        status.snapshot = LogIndex(r.u64()?);
+    }
+    Ok(status)
 }

@@ -50,7 +50,9 @@ impl Acts {
 
     /// The next ones of the freeze.
     pub(crate) fn give(&mut self, bytes_max: usize) -> Option<Vec<Record>> {
-        let size = |record: &Record| 64 + record.by.len() + record.reason.len() + record.act.key().map_or(0, |key| key.len());
+        let size = |record: &Record| {
+            64 + record.by.len() + record.reason.len() + record.act.key().map_or(0, |key| key.len())
+        };
         self.1.as_mut()?.give(&self.0, bytes_max, size)
     }
 

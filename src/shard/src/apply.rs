@@ -4,9 +4,7 @@
 use alloc::string::ToString;
 
 use palisade_machine::{Applied, Effect};
-use palisade_types::{
-    Block, Edge, LogIndex, Mutant, OperatorAct, Outcome, Reply, SessionId, Term, Time,
-};
+use palisade_types::{Block, Edge, LogIndex, Mutant, OperatorAct, Outcome, Reply, SessionId, Term, Time};
 use palisade_wire::Push;
 
 use crate::action::{Actions, Note, Stop};

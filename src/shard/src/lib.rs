@@ -52,6 +52,7 @@ pub use config::ShardConfig;
 pub use drains::{CoreId, DrainId};
 pub use formation::{Formation, Stranger, Verdict};
 pub use input::Input;
+pub use palisade_machine::Machine;
 pub use shard::{Counters, Shard};
 pub use snapshots::{StateError, read_state};
 pub use stages::{Passed, Stage};

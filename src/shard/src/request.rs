@@ -364,6 +364,7 @@ impl Shard {
             sessions: counts.sessions,
             keys: counts.keys,
             log_bytes: self.wal.log_bytes(),
+            snapshot: self.wal.snapshot().map(|id| id.last).unwrap_or_default(),
             boot: self.config.boot,
             cluster: Some(self.config.watch.cluster),
         }

@@ -296,6 +296,8 @@ pub struct NodeStatus {
     pub keys: u64,
     /// Bytes of its log.
     pub log_bytes: u64,
+    /// The index of the state that its newest snapshot holds; 0 without one, and to nodes that speak version 1 of the protocol.
+    pub snapshot: LogIndex,
     /// Its boot counter.
     pub boot: u64,
     /// The identity of its cluster, as cursors and signed fences have it; not known before the cluster is formed, nor to nodes
@@ -566,6 +568,7 @@ mod tests {
             sessions: 0,
             keys: 0,
             log_bytes: 0,
+            snapshot: LogIndex(0),
             boot: 1,
             cluster: None,
         };

@@ -545,6 +545,7 @@ fn status() -> NodeStatus {
         sessions: 10,
         keys: 9,
         log_bytes: 8,
+        snapshot: LogIndex(7),
         boot: 7,
         cluster: Some(ClusterIdentity(0xfeed_beef)),
     }

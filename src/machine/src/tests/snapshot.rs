@@ -1,8 +1,8 @@
 //! Snapshots: what they hold, that commands meanwhile do not show, and that damage is refused.
 
 use super::*;
-use alloc::{format, vec};
 use crate::{Restore, SnapshotFault};
+use alloc::{format, vec};
 use palisade_types::{Mutant, OperatorAct, Rng, SNAPSHOT_CHUNK_MAX};
 
 pub(super) fn chunks(machine: &mut Machine) -> Vec<Vec<u8>> {

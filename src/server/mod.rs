@@ -309,6 +309,8 @@ fn shard_config(config: &Config, members: &Members) -> Result<ShardConfig, Serve
     raft.leases = config.lease_reads;
     raft.append_bytes_max = APPEND_BYTES_MAX;
     raft.disk_stall = config.election_max;
+    // So much of the log stays in memory behind a snapshot, for nodes that are a little behind.
+    raft.log_keep_bytes = config.snapshot_bytes / 4;
     let mut wal = WalConfig::new(identity, ShardId(0), random_u64()?);
     wal.segment_bytes = config.segment_bytes;
     wal.batch_bytes_max =

@@ -22,6 +22,7 @@ mod seccomp;
 mod sessions;
 mod sets;
 mod signed;
+mod snapshots;
 mod statuses;
 mod supervisor;
 mod support;

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use palisade_types::limits::{PAGE_VALUE_BYTES_MAX, VALUE_BYTES_MAX};
 use palisade_types::reply::Consistency;
-use palisade_types::{ClusterId, Incarnation, Name, Reply, RequestId, SessionToken, Ticket};
+use palisade_types::{
+    ClusterId, Incarnation, Name, Reply, RequestId, SessionToken, StartNonce, Starts, Ticket,
+};
 use palisade_wire::{
     ClientHello, Frames, HelloRefused, Kind, PeerHello, ProtocolError, Query, RefusedReason, Request,
     ServerHello,
@@ -169,8 +171,9 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
         shards: 1,
         node: NodeId(2),
         incarnation: Incarnation(9),
-        boot: 1,
+        starts: Starts { number: 1, nonces: vec![StartNonce(4)] },
         expects: None,
+        known: Vec::new(),
     };
     stranger.send(|out| hello.encode(out));
     assert_eq!(refused(&mut stranger), RefusedReason::Stranger);

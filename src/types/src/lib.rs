@@ -21,6 +21,7 @@ pub mod operator;
 pub mod random;
 pub mod refusal;
 pub mod reply;
+pub mod starts;
 pub mod time;
 pub mod value;
 pub mod watch;
@@ -34,7 +35,7 @@ pub use happened::Happened;
 pub use hard_state::HardState;
 pub use ids::{
     ClusterId, ConnId, Epoch, Incarnation, LogIndex, NodeId, RequestId, SessionId, SessionToken, ShardId,
-    Term, Ticket,
+    StartNonce, Term, Ticket,
 };
 pub use limits::ClusterLimits;
 pub use mutant::{Mutant, Mutants};
@@ -46,6 +47,7 @@ pub use reply::{
     Class, Description, HolderInfo, LockRow, Mode, OnDeath, Outcome, Reply, ResourceRow, SessionRow,
     Standing, Transition, ValueRow, WaiterInfo,
 };
+pub use starts::{Acquaintance, STARTS_MAX, Start, Starts};
 pub use time::Time;
 pub use value::Value;
 pub use watch::{ClusterIdentity, Cursor, CursorError, Selector};

@@ -25,7 +25,9 @@ fn ends_with(mut process: Process, says: &str) {
 
 /// All of these nodes have applied what a quorum has now committed.
 fn serves(cluster: &Cluster, nodes: &[u16]) {
-    let lock = cluster.command(["lock", "--advisory", "k", "--", "true"]).status();
+    let endpoints: Vec<String> = nodes.iter().map(|n| cluster.endpoint(*n)).collect();
+    let mut command = cluster.command(["lock", "--advisory", "k", "--", "true"]);
+    let lock = command.env("PALISADE_ENDPOINTS", endpoints.join(",")).status();
     assert!(lock.expect("it runs").success(), "{}", cluster.logs());
     let commit = |node: &u16| cluster.metric(*node, "palisade_applied_index");
     let most = nodes.iter().map(commit).max().expect("some nodes");
@@ -76,7 +78,7 @@ fn a_copy_of_a_directory_is_not_let_in_beside_the_original() {
     serves(&cluster, &[1, 2, 3]);
     // Once the original has gone the copy is a restart like any other, and then the original is the old one.
     cluster.kill_node(3);
-    until("the copy is let in", || second.stderr().contains("following").then_some(()));
+    until("the copy is let in", || second.stderr().contains("linked to a peer").then_some(()));
     ends_with(serve(&cluster.node_dir(3)), "replace the node under a new number");
     serves(&cluster, &[1, 2]);
 }

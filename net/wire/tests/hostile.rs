@@ -95,7 +95,9 @@ fn a_damaged_body_under_a_good_checksum_does_not_panic_and_says_what_it_says() {
             let short = Frame { body: &frame.body[..cut], ..frame };
             let read = Message::decode(&short);
             let peer = matches!(message, Message::Peer(_));
-            assert!(peer || read.is_err(), "{:?} cut at {cut}: {read:?}", frame.kind);
+            // Those of the first versions end earlier.
+            let early = matches!(&read, Ok(Message::PeerHello(h)) if h.starts.nonces.is_empty() && h.known.is_empty());
+            assert!(peer || early || read.is_err(), "{:?} cut at {cut}: {read:?}", frame.kind);
         }
         for bit in 0..frame.body.len() * 8 {
             let mut body = frame.body.to_vec();

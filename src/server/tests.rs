@@ -1,7 +1,6 @@
 //! A whole core with one voter on a real disk and real sockets, spoken to in bytes: what a stranger,
 //! a slow reader and a hasty client get.
 
-use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;

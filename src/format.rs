@@ -246,7 +246,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let identity = format(dir.path(), &spec()).unwrap();
         for boots in 1..=3 {
-            assert_eq!(directory::raise_boot(dir.path(), &identity).unwrap().value().boots, boots);
+            assert_eq!(directory::raise_boot(dir.path(), &identity).unwrap().value().starts.number, boots);
         }
     }
 
@@ -299,6 +299,31 @@ mod tests {
         assert!(matches!(directory::lock(dir.path()).unwrap_err(), DirectoryError::InUse { .. }));
         drop(lock);
         directory::lock(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_directory_stays_locked_when_its_lock_file_is_deleted() {
+        let dir = tempfile::tempdir().unwrap();
+        format(dir.path(), &spec()).unwrap();
+        let lock = directory::lock(dir.path()).unwrap();
+        std::fs::remove_file(dir.path().join(directory::LOCK_FILE)).unwrap();
+        assert!(matches!(directory::lock(dir.path()).unwrap_err(), DirectoryError::InUse { .. }));
+        assert!(!dir.path().join(directory::LOCK_FILE).exists(), "nothing was done there");
+        drop(lock);
+        directory::lock(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_process_started_by_the_owner_of_a_directory_does_not_keep_it_locked() {
+        let dir = tempfile::tempdir().unwrap();
+        format(dir.path(), &spec()).unwrap();
+        let lock = directory::lock(dir.path()).unwrap();
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        drop(lock);
+        let again = directory::lock(dir.path()).map(drop);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        again.unwrap();
     }
 
     #[test]

@@ -58,5 +58,9 @@ pub fn inspect(dir: &Path) -> Result<NodeView, DirectoryError> {
 fn boot_view(source: &dyn Source, identity: &Identity) -> Result<BootView, RecoverError> {
     let slots = read_boot(identity, &source.read(BOOT_FILE)?)?;
     let record = slots.value();
-    Ok(BootView { boots: record.boots, members: record.members.clone(), incomplete: slots.is_incomplete() })
+    Ok(BootView {
+        boots: record.starts.number,
+        members: record.members.clone(),
+        incomplete: slots.is_incomplete(),
+    })
 }

@@ -159,7 +159,7 @@ fn identity(dir: &Path) -> Result<Option<Identity>, Failure> {
 /// Whether a node has ever been started on the directory. What cannot be read counts as a life.
 fn has_lived(dir: &Path, identity: &Identity) -> bool {
     let Ok(bytes) = std::fs::read(dir.join(BOOT_FILE)) else { return true };
-    read_boot(identity, &bytes).map_or(true, |slots| slots.value().boots > 0)
+    read_boot(identity, &bytes).map_or(true, |slots| slots.value().starts.number > 0)
 }
 
 /// Removes the nodes' directories: all of them or, if one of them is not a `dev` node's or is in use,

@@ -15,6 +15,7 @@ use palisade_shard::{Actions, CoreId, DrainId, Input, Machine, Shard, ShardConfi
 use palisade_types::reply::NodeStatus;
 use palisade_types::{ConnId, LogIndex, NodeId, Term, Time};
 use palisade_wal::{DiskFault, DiskResult, OpId, Recovered};
+use palisade_wire::PeerHello;
 
 use super::conn::Role;
 use super::disk::{Disk, Wanted};
@@ -51,6 +52,9 @@ const A_MOMENT: Duration = Duration::from_micros(5);
 /// Looks after a pause, at most: others wait too.
 const DRAIN_LOOKS_MAX: usize = 1_000;
 
+/// How long a node that has started waits for the others to let it in. Those who are there do so at once.
+const INTRODUCTIONS: Duration = Duration::from_secs(1);
+
 /// The one core that has sockets of clients.
 const CORE: CoreId = CoreId(0);
 
@@ -58,8 +62,6 @@ const CORE: CoreId = CoreId(0);
 pub(crate) struct CoreParts {
     pub(crate) dir: PathBuf,
     pub(crate) members: Members,
-    /// The first write of BOOT, for a node that forms alone.
-    pub(crate) store: Option<palisade_wal::DiskOp>,
     pub(crate) shard: ShardConfig,
     pub(crate) recovered: Recovered,
     /// The state of the snapshot in `recovered`, if there is one.
@@ -90,6 +92,11 @@ pub(crate) struct Core {
     pub(super) sockets: Sockets,
     pub(super) peers: Peers,
     pub(super) members: Members,
+    /// Peers that have introduced themselves and wait for BOOT: on which connection, whom this node had dialled, and
+    /// what was said.
+    pub(super) waiting: Vec<(ConnId, Option<NodeId>, PeerHello)>,
+    /// Until then a node that has started takes no part, unless all others have let it in.
+    introduced: Time,
     pub(super) shard: Option<Shard>,
     lease_reads: bool,
     /// What the shard is made from once the cluster is formed.
@@ -134,6 +141,8 @@ impl Core {
             sockets,
             peers: Peers::new(parts.peers, sender, parts.seed ^ 1),
             members: parts.members,
+            waiting: Vec::new(),
+            introduced: clock::now() + INTRODUCTIONS,
             shard: None,
             lease_reads: parts.shard.lease_reads,
             unborn: Some((parts.shard, parts.recovered, parts.state, parts.seed)),
@@ -155,7 +164,8 @@ impl Core {
             published: Time::ZERO,
             turned: clock::now(),
         };
-        if let Some(op) = parts.store {
+        // A node that is alone forms by itself.
+        if let Some(op) = core.members.write() {
             core.disk.start(Owner::Boot, op);
         }
         Ok(core)
@@ -166,6 +176,9 @@ impl Core {
     /// # Errors
     /// What the sockets refused.
     pub(crate) async fn run(mut self) -> Result<(), CoreError> {
+        if !self.members.is_formed() {
+            tracing::info!(missing = ?self.members.missing(), "waiting to meet all initial members");
+        }
         self.form_if_ready(clock::now());
         self.sockets.open()?;
         loop {
@@ -180,6 +193,7 @@ impl Core {
             self.sockets.expire(now);
             self.note_congestion(now);
             self.peers.act(now, &mut self.sockets);
+            self.form_if_ready(now);
             self.serve_leases(now);
             if let Some(shard) = &mut self.shard {
                 shard.finish_turn(now, &mut self.actions);
@@ -263,6 +277,8 @@ impl Core {
         let shard = self.shard.as_ref().map_or(Time::FAR, Shard::next_deadline);
         let stop = self.stopping.map_or(Time::FAR, |stopping| stopping.next_deadline(STOP_PATIENCE));
         let mark = self.mark.as_ref().map_or(Time::FAR, Mark::next_deadline);
+        let waits = self.unborn.is_some() && self.members.is_formed();
+        let shard = if waits { shard.min(self.introduced) } else { shard };
         shard.min(self.peers.next_deadline()).min(self.sockets.next_deadline()).min(stop).min(mark)
     }
 
@@ -296,19 +312,25 @@ impl Core {
         if let Err(fault) = result {
             fatal(&format!("the disk failed: {fault}"));
         }
-        match self.members.on_written() {
-            Some(op) => self.disk.start(Owner::Boot, op),
-            None => {
-                tracing::info!("the cluster is formed: all initial members have met");
-                self.form_if_ready(now);
-            }
+        let was_formed = self.members.is_formed();
+        let (next, done) = self.members.on_written();
+        if let Some(op) = next {
+            self.disk.start(Owner::Boot, op);
+        }
+        if self.members.is_formed() && !was_formed {
+            tracing::info!("the cluster is formed: all initial members have met");
+        }
+        if done {
+            self.meet_again(now);
+            self.form_if_ready(now);
         }
     }
 
-    /// The shard comes to life when the cluster is formed: nobody votes before.
-    fn form_if_ready(&mut self, now: Time) {
-        if !self.members.is_formed() {
-            tracing::info!(missing = ?self.members.missing(), "waiting to meet all initial members");
+    /// The shard comes to life when the cluster is formed and the others have let this start in, as far as they are
+    /// there: nobody votes before. Who is turned away by one of them does not take part with the rest.
+    pub(super) fn form_if_ready(&mut self, now: Time) {
+        let alone = now < self.introduced && !self.peers.all_linked();
+        if self.unborn.is_none() || !self.members.is_formed() || alone {
             return;
         }
         let Some((mut config, recovered, state, seed)) = self.unborn.take() else { return };

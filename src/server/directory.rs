@@ -3,10 +3,11 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use palisade_shard::StateError;
+use palisade_types::StartNonce;
 use palisade_wal::{
     BOOT_FILE, BootRecord, IDENTITY_FILE, Identity, IdentityRead, RecoverError, Slots, Source, SourceError,
     identity_file, read_boot, read_identity,
@@ -39,7 +40,7 @@ pub enum DirectoryError {
         entry: String,
     },
     /// Another process uses it.
-    #[error("{}: in use by another process, which holds {LOCK_FILE}", dir.display())]
+    #[error("{}: in use by another process, which has locked it", dir.display())]
     InUse {
         /// Which.
         dir: PathBuf,
@@ -80,6 +81,9 @@ pub(crate) fn failed<'a>(path: &'a Path, op: &'static str) -> impl FnOnce(io::Er
 /// Exclusive use of a directory, until dropped or the process ends.
 #[derive(Debug)]
 pub struct DirectoryLock {
+    /// The lock that counts: nothing in the directory can be deleted to get around it.
+    _dir: File,
+    /// What earlier versions lock.
     _file: File,
 }
 
@@ -88,6 +92,12 @@ pub struct DirectoryLock {
 /// # Errors
 /// When it is in use, or is no formatted directory; see [`DirectoryError`].
 pub fn lock(dir: &Path) -> Result<DirectoryLock, DirectoryError> {
+    let whole = match lock_whole(dir) {
+        Err(DirectoryError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {
+            return Err(DirectoryError::Missing { dir: dir.to_owned() });
+        }
+        other => other?,
+    };
     let path = dir.join(LOCK_FILE);
     let file = match OpenOptions::new().read(true).write(true).open(&path) {
         Ok(file) => file,
@@ -97,7 +107,8 @@ pub fn lock(dir: &Path) -> Result<DirectoryLock, DirectoryError> {
         }
         Err(e) => return Err(failed(&path, "open")(e)),
     };
-    take(dir, &path, file)
+    take(dir, &path, &file)?;
+    Ok(DirectoryLock { _dir: whole, _file: file })
 }
 
 /// Locks a directory that is about to be formatted; makes the lock file.
@@ -105,9 +116,25 @@ pub fn lock(dir: &Path) -> Result<DirectoryLock, DirectoryError> {
 /// # Errors
 /// When it is in use, or the file cannot be made.
 pub(crate) fn lock_new(dir: &Path) -> Result<DirectoryLock, DirectoryError> {
+    let whole = lock_whole(dir)?;
     let path = dir.join(LOCK_FILE);
     let file = open_lock(&path)?;
-    take(dir, &path, file)
+    take(dir, &path, &file)?;
+    Ok(DirectoryLock { _dir: whole, _file: file })
+}
+
+/// Locks the directory itself. The descriptor is closed in whatever this process starts.
+fn lock_whole(dir: &Path) -> Result<File, DirectoryError> {
+    let file = File::open(dir).map_err(failed(dir, "open"))?;
+    take(dir, dir, &file)?;
+    let (locked, named) = (file.metadata(), std::fs::metadata(dir));
+    let locked = locked.map_err(failed(dir, "stat"))?;
+    let named = named.map_err(failed(dir, "stat"))?;
+    if (locked.dev(), locked.ino()) != (named.dev(), named.ino()) {
+        // Another directory was put in its place meanwhile.
+        return Err(DirectoryError::InUse { dir: dir.to_owned() });
+    }
+    Ok(file)
 }
 
 fn open_lock(path: &Path) -> Result<File, DirectoryError> {
@@ -115,9 +142,9 @@ fn open_lock(path: &Path) -> Result<File, DirectoryError> {
     options.map_err(failed(path, "create"))
 }
 
-fn take(dir: &Path, path: &Path, file: File) -> Result<DirectoryLock, DirectoryError> {
+fn take(dir: &Path, path: &Path, file: &File) -> Result<(), DirectoryError> {
     match file.try_lock() {
-        Ok(()) => Ok(DirectoryLock { _file: file }),
+        Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => Err(DirectoryError::InUse { dir: dir.to_owned() }),
         Err(TryLockError::Error(e)) => Err(failed(path, "lock")(e)),
     }
@@ -193,7 +220,7 @@ pub(crate) fn is_ours(name: &str) -> bool {
         || name.ends_with(".tmp")
 }
 
-/// Raises the boot counter durably and returns the record then in force.
+/// Counts a start, with a nonce drawn for it, durably and returns the record then in force.
 ///
 /// # Errors
 /// See [`DirectoryError`].
@@ -208,8 +235,15 @@ pub(crate) fn raise_boot(dir: &Path, identity: &Identity) -> Result<Slots<BootRe
         tracing::info!(file = BOOT_FILE, "a copy was not written to its end; the next one replaces it");
         write_boot(dir, &mut slots, |_| ())?;
     }
-    write_boot(dir, &mut slots, |record| record.boots += 1)?;
+    let nonce = draw_nonce()?;
+    write_boot(dir, &mut slots, |record| record.starts.begin(nonce))?;
     Ok(slots)
+}
+
+fn draw_nonce() -> Result<StartNonce, DirectoryError> {
+    let mut bytes = [0; 16];
+    crate::format::read_random(&mut bytes)?;
+    Ok(StartNonce(u128::from_le_bytes(bytes)))
 }
 
 /// Writes the next generation: one copy, a sync, the other copy, a sync.

@@ -13,6 +13,8 @@ use palisade_wire::{
 use super::conn::Role;
 use super::core::Core;
 use super::inbox::Owner;
+use super::members::Met;
+use super::outdated;
 use super::sockets::Chunk;
 
 /// The most bytes of an unfinished frame a client or a stranger may leave here.
@@ -57,14 +59,7 @@ impl Core {
             (Role::Client, _) => self.request(id, &frame, now),
             (Role::PeerIn(node), Kind::Peer) => self.peer_message(id, node, &frame, now),
             (Role::Dialled(node), Kind::PeerHello) => self.peer_answer(id, node, &frame, now),
-            (Role::Dialled(node), Kind::HelloRefused) => {
-                let text = match HelloRefused::decode(&frame) {
-                    Ok(refused) => format!("it refused this node: {}", refused.text),
-                    Err(error) => error.to_string(),
-                };
-                self.peers.on_refused(node, &text, now);
-                self.sockets.close(id);
-            }
+            (Role::Dialled(node), Kind::HelloRefused) => self.refused(id, node, &frame, now),
             (role, kind) => self.protocol_error(id, format!("a {kind:?} frame has no place here ({role:?})")),
         }
     }
@@ -104,19 +99,25 @@ impl Core {
     }
 
     fn peer_hello(&mut self, id: ConnId, frame: &Frame<'_>, now: Time) {
-        let hello = match PeerHello::decode(frame) {
-            Ok(hello) => hello,
-            Err(error) => return self.refuse(id, RefusedReason::Malformed, error.to_string()),
-        };
-        match self.members.meet(&hello) {
+        match PeerHello::decode(frame) {
+            Ok(hello) => self.meet(id, hello, now),
+            Err(error) => self.refuse(id, RefusedReason::Malformed, error.to_string()),
+        }
+    }
+
+    /// A peer has dialled this node and introduced itself. Its answer may have to wait for the disk.
+    fn meet(&mut self, id: ConnId, hello: PeerHello, now: Time) {
+        self.end_if_outdated(&hello);
+        let met = self.members.meet(&hello, self.is_connected(hello.node, id));
+        self.write_boot();
+        match met {
             Err((reason, text)) => {
                 tracing::warn!(peer = %hello.node, text, "a peer is refused");
                 self.refuse(id, reason, text);
             }
-            Ok(store) => {
-                if let Some(op) = store {
-                    self.disk.start(Owner::Boot, op);
-                }
+            Ok(Met::Wait) => self.waiting.push((id, None, hello)),
+            Ok(Met::In { out }) => {
+                self.let_out(out);
                 self.sockets.introduce(id, Role::PeerIn(hello.node));
                 let answer = self.members.hello(hello.node);
                 if let Some(out) = self.sockets.out(id) {
@@ -132,19 +133,91 @@ impl Core {
     fn peer_answer(&mut self, id: ConnId, node: NodeId, frame: &Frame<'_>, now: Time) {
         let refused = match PeerHello::decode(frame) {
             Err(error) => error.to_string(),
-            Ok(hello) if hello.node != node => format!("node {} answers at its address", hello.node),
-            Ok(hello) => match self.members.meet(&hello) {
-                Ok(store) => {
-                    if let Some(op) = store {
-                        self.disk.start(Owner::Boot, op);
-                    }
-                    self.sockets.introduce(id, Role::PeerOut(node));
-                    return self.peers.on_linked(node, id);
-                }
-                Err((_, text)) => text,
-            },
+            Ok(hello) if hello.node != node => {
+                format!(
+                    "node {} answers at its address: check `peers`, and whose directory it was started with",
+                    hello.node
+                )
+            }
+            Ok(hello) => return self.meet_answer(id, node, hello, now),
         };
         self.peers.on_refused(node, &refused, now);
+        self.sockets.close(id);
+    }
+
+    /// A peer that this node has dialled has answered.
+    fn meet_answer(&mut self, id: ConnId, node: NodeId, hello: PeerHello, now: Time) {
+        self.end_if_outdated(&hello);
+        let met = self.members.meet(&hello, self.is_connected(node, id));
+        self.write_boot();
+        match met {
+            Ok(Met::Wait) => self.waiting.push((id, Some(node), hello)),
+            Ok(Met::In { out }) => {
+                self.let_out(out);
+                self.sockets.introduce(id, Role::PeerOut(node));
+                self.peers.on_linked(node, id);
+                self.form_if_ready(now);
+            }
+            Err((reason, text)) => {
+                if reason == RefusedReason::Twice {
+                    self.peers.on_busy(node, &text, now);
+                } else {
+                    self.peers.on_refused(node, &text, now);
+                }
+                self.sockets.close(id);
+            }
+        }
+    }
+
+    /// BOOT has been written: those who waited for it are met again.
+    pub(super) fn meet_again(&mut self, now: Time) {
+        for (id, dialled, hello) in std::mem::take(&mut self.waiting) {
+            if self.sockets.get(id).is_none_or(|c| c.is_closing()) {
+                continue;
+            }
+            match dialled {
+                None => self.meet(id, hello, now),
+                Some(node) => self.meet_answer(id, node, hello, now),
+            }
+        }
+    }
+
+    /// Whether a peer has another connection from its side than this one.
+    fn is_connected(&self, node: NodeId, but: ConnId) -> bool {
+        self.peers.incoming(node).is_some_and(|id| id != but && self.sockets.get(id).is_some())
+    }
+
+    fn write_boot(&mut self) {
+        if let Some(op) = self.members.write() {
+            self.disk.start(Owner::Boot, op);
+        }
+    }
+
+    /// Closes the connections of peers that have turned out to be old copies. They dial again, and are told.
+    fn let_out(&mut self, nodes: Vec<NodeId>) {
+        for node in nodes {
+            tracing::warn!(peer = %node, "a peer is let out: another member has let in a later start of it");
+            let conns = [self.peers.incoming(node), self.peers.conn(node)];
+            conns.into_iter().flatten().for_each(|id| self.sockets.close(id));
+        }
+    }
+
+    fn end_if_outdated(&self, hello: &PeerHello) {
+        if let Some(why) = self.members.is_outdated(hello) {
+            outdated(&why);
+        }
+    }
+
+    /// A peer that this node has dialled will not talk to it.
+    fn refused(&mut self, id: ConnId, node: NodeId, frame: &Frame<'_>, now: Time) {
+        match HelloRefused::decode(frame) {
+            Ok(HelloRefused { reason: RefusedReason::Outdated, text }) => outdated(&text),
+            Ok(HelloRefused { reason: RefusedReason::Twice, text }) => self.peers.on_busy(node, &text, now),
+            Ok(refused) => {
+                self.peers.on_refused(node, &format!("it refused this node: {}", refused.text), now);
+            }
+            Err(error) => self.peers.on_refused(node, &error.to_string(), now),
+        }
         self.sockets.close(id);
     }
 
@@ -153,8 +226,10 @@ impl Core {
         match peer_codec::decode(&Bytes::copy_from_slice(frame.body)) {
             Ok((shard, message)) => {
                 self.metrics.peer_received.one();
-                let known = shard.0 < self.members.identity().shards;
-                if let Some(own) = self.shard.as_mut().filter(|_| known) {
+                if shard.0 >= self.members.identity().shards || self.peers.incoming(from) != Some(id) {
+                    // Of no shard of ours, or on a connection that a newer one has replaced.
+                    self.metrics.peer_astray.one();
+                } else if let Some(own) = &mut self.shard {
                     own.handle(now, Input::Peer { from, message }, &mut self.actions);
                 }
             }

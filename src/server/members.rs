@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use palisade_shard::{Formation, Verdict};
-use palisade_types::{ClusterIdentity, Incarnation, NodeId};
+use palisade_shard::{Astray, Formation, Showing, Stranger, Verdict, starts};
+use palisade_types::{Acquaintance, ClusterIdentity, Incarnation, NodeId, Start, Starts};
 use palisade_wal::slots::Staged;
 use palisade_wal::{BOOT_FILE, BootRecord, DiskOp, Identity, OpId, Slots};
 use palisade_wire::{PeerHello, RefusedReason, VERSION_MAX, VERSION_MIN, common_version};
@@ -12,11 +12,16 @@ use palisade_wire::{PeerHello, RefusedReason, VERSION_MAX, VERSION_MIN, common_v
 /// The members as this node knows them.
 pub(crate) struct Members {
     identity: Identity,
+    /// What is durable.
     boot: Slots<BootRecord>,
+    /// What is to be.
+    wanted: BootRecord,
     formation: Formation,
     storing: Option<Storing>,
-    /// The highest boot counter each peer has shown.
-    boots: BTreeMap<NodeId, u64>,
+    /// What others have on record of members: by who said so, and of whom.
+    heard: BTreeMap<(NodeId, NodeId), Start>,
+    /// What each peer has shown when it was let in.
+    shown: BTreeMap<NodeId, Starts>,
 }
 
 struct Storing {
@@ -27,14 +32,27 @@ struct Storing {
 /// Why a peer is not let in: the code and the text it is told.
 pub(crate) type Refusal = (RefusedReason, String);
 
+/// What an introduction came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Met {
+    /// The peer is let in. So are no longer, by what it has said, these.
+    In { out: Vec<NodeId> },
+    /// Its start is not durable here yet: ask again after the next [`Members::on_written`].
+    Wait,
+}
+
 impl Members {
-    /// From the directory. Also returns what to write first, where that is already known.
-    pub(crate) fn new(identity: Identity, boot: Slots<BootRecord>) -> (Members, Option<DiskOp>) {
+    /// From the directory. Ask [`Members::write`] next: a node that is alone has something to write.
+    pub(crate) fn new(identity: Identity, boot: Slots<BootRecord>) -> Members {
         let formation =
             Formation::new(identity.node, identity.incarnation, &identity.voters, &boot.value().members);
-        let mut members = Members { identity, boot, formation, storing: None, boots: BTreeMap::new() };
-        let op = members.formation.alone().map(|all| members.store(all));
-        (members, op)
+        let wanted = boot.value().clone();
+        let (heard, shown) = (BTreeMap::new(), BTreeMap::new());
+        let mut members = Members { identity, boot, wanted, formation, storing: None, heard, shown };
+        if let Some(all) = members.formation.alone() {
+            members.wanted.members = all;
+        }
+        members
     }
 
     /// Whether this node may vote and answer.
@@ -54,7 +72,7 @@ impl Members {
 
     /// How often this node has started.
     pub(crate) fn boot(&self) -> u64 {
-        self.boot.value().boots
+        self.boot.value().starts.number
     }
 
     /// What cursors carry: the cluster and the incarnations of its initial members. Known once the
@@ -73,74 +91,165 @@ impl Members {
             shards: self.identity.shards,
             node: self.identity.node,
             incarnation: self.identity.incarnation,
-            boot: self.boot(),
+            starts: self.boot.value().starts.clone(),
             expects: self.formation.known(to),
+            // Before that a member may be formatted anew, and what is on record of it then means nothing.
+            known: if self.is_formed() { self.boot.value().known.clone() } else { Vec::new() },
         }
     }
 
-    /// Judges a peer's introduction. It may have been the last one missing: then what it returns is to
-    /// be written.
+    /// Why this node must not go on, if a peer has a start of it on record that is none of its own.
+    pub(crate) fn is_outdated(&self, hello: &PeerHello) -> Option<String> {
+        let stranger = self.formation.known(hello.node).is_some_and(|known| known != hello.incarnation);
+        if hello.cluster != self.identity.cluster || stranger {
+            return None;
+        }
+        if hello.expects.is_some_and(|e| e != self.identity.incarnation) && !hello.known.is_empty() {
+            let text = "this directory was formatted anew: restore the one it had, or replace the node under a new number";
+            return Some(format!(
+                "node {} knows another incarnation of node {}; {text}",
+                hello.node, self.identity.node
+            ));
+        }
+        let own = &self.boot.value().starts;
+        let known = hello.known.iter().find(|k| k.node == self.identity.node)?;
+        let why = starts::judge(Some(known.start), &[], own).err().filter(Astray::is_final)?;
+        Some(format!("node {} says that node {} {why}", hello.node, self.identity.node))
+    }
+
+    /// Whether a member has been met with this incarnation.
+    fn is_ours(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.formation.known(node) == Some(incarnation)
+    }
+
+    /// Judges a peer's introduction; `connected` tells that an earlier one of it still has its connection.
+    /// There may be something to write then: see [`Members::write`].
     ///
     /// # Errors
     /// Why the peer is not let in.
-    pub(crate) fn meet(&mut self, hello: &PeerHello) -> Result<Option<DiskOp>, Refusal> {
+    pub(crate) fn meet(&mut self, hello: &PeerHello, connected: bool) -> Result<Met, Refusal> {
+        self.fits(hello)?;
+        let node = hello.node;
+        let same_incarnation = self.is_ours(node, hello.incarnation);
+        match self.formation.on_peer(node, hello.incarnation) {
+            Verdict::Accept => {}
+            Verdict::Store(all) => self.wanted.members = all,
+            Verdict::Refuse(stranger @ Stranger::OtherIncarnation { .. }) => {
+                return Err((RefusedReason::Outdated, stranger.to_string()));
+            }
+            Verdict::Refuse(stranger) => return Err((RefusedReason::Stranger, stranger.to_string())),
+        }
+        if !same_incarnation {
+            // Another directory than the one met before, while the cluster is not formed: its starts begin anew.
+            self.wanted.known.retain(|k| k.node != node);
+            self.shown.remove(&node);
+            self.heard.retain(|(_, of), _| *of != node);
+        }
+        let known = self.wanted.known.iter().find(|k| k.node == node).map(|k| k.start);
+        match starts::judge(known, &self.heard_of(node), &hello.starts) {
+            Err(why) => {
+                let reason = if why.is_final() { RefusedReason::Outdated } else { RefusedReason::Stranger };
+                return Err((reason, format!("node {node} {why}")));
+            }
+            Ok(Showing::Later(_)) if connected => {
+                let text = format!(
+                    "node {node} has another process, which is still connected: two of them have one directory or a copy                      of it, or the end of the other has not been noticed yet. If this goes on, stop one of them"
+                );
+                return Err((RefusedReason::Twice, text));
+            }
+            Ok(Showing::Later(start)) => {
+                self.wanted.known.retain(|k| k.node != node);
+                self.wanted.known.push(Acquaintance { node, start });
+                self.wanted.known.sort_by_key(|k| k.node);
+                return Ok(Met::Wait);
+            }
+            Ok(Showing::Same)
+                if !self.boot.value().known.iter().any(|k| k.node == node && Some(k.start) == known) =>
+            {
+                return Ok(Met::Wait);
+            }
+            Ok(Showing::Same | Showing::Plain) => {}
+        }
+        self.shown.insert(node, hello.starts.clone());
+        Ok(Met::In { out: self.hear(hello) })
+    }
+
+    /// Whether the two speak one protocol for one cluster.
+    fn fits(&self, hello: &PeerHello) -> Result<(), Refusal> {
+        let own = &self.identity;
         if common_version(hello.version_min, hello.version_max).is_none() {
             let text = format!(
-                "node {} speaks protocol versions {} to {VERSION_MAX}, not {} to {}",
-                self.identity.node, VERSION_MIN, hello.version_min, hello.version_max
+                "node {} speaks protocol versions {VERSION_MIN} to {VERSION_MAX}, not {} to {}",
+                own.node, hello.version_min, hello.version_max
             );
             return Err((RefusedReason::Version, text));
         }
-        if hello.cluster != self.identity.cluster || hello.shards != self.identity.shards {
+        if hello.cluster != own.cluster || hello.shards != own.shards {
             let text = format!(
-                "node {} belongs to cluster {} with {} shards, not to {} with {}",
-                self.identity.node, self.identity.cluster, self.identity.shards, hello.cluster, hello.shards
+                "node {} belongs to cluster {} with {} shards, not to {} with {}: check `peers`, and whose directory each                  node was started with",
+                own.node, own.cluster, own.shards, hello.cluster, hello.shards
             );
             return Err((RefusedReason::Cluster, text));
         }
-        if let Some(expected) = hello.expects.filter(|e| *e != self.identity.incarnation) {
+        if let Some(expected) = hello.expects.filter(|e| *e != own.incarnation) {
             let text = format!(
                 "node {} knows node {} as incarnation {expected}, and this is {}: the directory was formatted anew",
-                hello.node, self.identity.node, self.identity.incarnation
+                hello.node, own.node, own.incarnation
             );
             return Err((RefusedReason::Stranger, text));
         }
-        if let Some(seen) = self.boots.get(&hello.node).filter(|b| **b > hello.boot) {
-            let text = format!(
-                "node {} shows boot {} after {seen}: its directory was rolled back or copied",
-                hello.node, hello.boot
-            );
-            return Err((RefusedReason::Stranger, text));
-        }
-        let store = match self.formation.on_peer(hello.node, hello.incarnation) {
-            Verdict::Accept => None,
-            Verdict::Store(all) => Some(self.store(all)),
-            Verdict::Refuse(stranger) => return Err((RefusedReason::Stranger, stranger.to_string())),
-        };
-        self.boots.insert(hello.node, hello.boot);
-        Ok(store)
+        Ok(())
     }
 
-    fn store(&mut self, members: Vec<(NodeId, Incarnation)>) -> DiskOp {
-        let record = BootRecord { boots: self.boot.value().boots, members };
-        let staged = self.boot.stage(record);
+    fn heard_of(&self, node: NodeId) -> Vec<Start> {
+        self.heard.iter().filter(|((_, of), _)| *of == node).map(|(_, start)| *start).collect()
+    }
+
+    /// Takes what a peer has on record of others, and says who cannot stay.
+    fn hear(&mut self, hello: &PeerHello) -> Vec<NodeId> {
+        self.heard.retain(|(from, _), _| *from != hello.node);
+        if !self.is_formed() {
+            return Vec::new();
+        }
+        for known in hello.known.iter().filter(|k| k.node != self.identity.node && k.node != hello.node) {
+            self.heard.insert((hello.node, known.node), known.start);
+        }
+        let astray = |(node, shown): (&NodeId, &Starts)| {
+            let why = starts::judge(None, &self.heard_of(*node), shown).err()?;
+            // One that has been started since is another matter: it comes by itself.
+            let older = self.heard_of(*node).iter().all(|start| start.number <= shown.number);
+            (why.is_final() && older).then_some(*node)
+        };
+        let out: Vec<NodeId> = self.shown.iter().filter_map(astray).collect();
+        out.iter().for_each(|node| drop(self.shown.remove(node)));
+        out
+    }
+
+    /// What to write next, if something is to be written and nothing is being.
+    pub(crate) fn write(&mut self) -> Option<DiskOp> {
+        if self.storing.is_some() || self.wanted == *self.boot.value() {
+            return None;
+        }
+        let staged = self.boot.stage(self.wanted.clone());
         let op = copy(&staged, 0);
         self.storing = Some(Storing { staged, written: 0 });
-        op
+        Some(op)
     }
 
-    /// A write of BOOT is durable: the next one, or nothing, and then the cluster is formed.
-    pub(crate) fn on_written(&mut self) -> Option<DiskOp> {
-        let mut storing = self.storing.take()?;
+    /// A write of BOOT is durable. Returns whether a record is in force now that was not before.
+    pub(crate) fn on_written(&mut self) -> (Option<DiskOp>, bool) {
+        let Some(mut storing) = self.storing.take() else { return (None, false) };
         storing.written += 1;
         if storing.written < storing.staged.copies.len() {
             let op = copy(&storing.staged, storing.written);
             self.storing = Some(storing);
-            return Some(op);
+            return (Some(op), false);
         }
         self.boot.commit(storing.staged);
-        self.formation.on_stored();
-        None
+        if !self.formation.is_formed() && !self.boot.value().members.is_empty() {
+            self.formation.on_stored();
+        }
+        (self.write(), true)
     }
 }
 
@@ -155,84 +264,4 @@ fn copy(staged: &Staged<BootRecord>, which: usize) -> DiskOp {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use palisade_types::{ClusterId, ClusterLimits, Name};
-    use palisade_wal::{boot_file, read_boot};
-
-    fn identity(node: u32, incarnation: u128) -> Identity {
-        Identity {
-            cluster: ClusterId(5),
-            cluster_name: Name::new("orders").unwrap(),
-            node: NodeId(node),
-            incarnation: Incarnation(incarnation),
-            shards: 1,
-            voters: vec![NodeId(1), NodeId(2)],
-            limits: ClusterLimits::default(),
-        }
-    }
-
-    fn members(node: u32, incarnation: u128) -> Members {
-        let identity = identity(node, incarnation);
-        let boot = read_boot(&identity, &boot_file(&identity)).unwrap();
-        let (members, op) = Members::new(identity, boot);
-        assert!(op.is_none());
-        members
-    }
-
-    #[test]
-    fn two_nodes_form_once_both_copies_of_the_record_are_written() {
-        let (mut one, two) = (members(1, 11), members(2, 22));
-        let first = one.meet(&two.hello(NodeId(1))).unwrap().expect("the last one missing was met");
-        assert_eq!(first.file(), BOOT_FILE);
-        assert!(!one.is_formed());
-        let second = one.on_written().expect("the other copy, after a sync of the first");
-        assert!(!one.is_formed());
-        let (DiskOp::Write { parts: a, .. }, DiskOp::Write { parts: b, .. }) = (first, second) else {
-            panic!("both are writes")
-        };
-        assert_ne!(a[0].0, b[0].0);
-        assert!(one.on_written().is_none());
-        assert!(one.is_formed());
-        assert!(one.meet(&two.hello(NodeId(1))).unwrap().is_none());
-        let both = [Incarnation(11), Incarnation(22)];
-        assert_eq!(one.cluster_identity(), ClusterIdentity::of(ClusterId(5), both));
-        assert_eq!(one.hello(NodeId(2)).expects, Some(Incarnation(22)));
-    }
-
-    #[test]
-    fn strangers_are_refused_with_the_reason() {
-        let mut one = members(1, 11);
-        let good = members(2, 22).hello(NodeId(1));
-        let reason = |m: &mut Members, hello: PeerHello| m.meet(&hello).unwrap_err().0;
-        assert_eq!(
-            reason(&mut one, PeerHello { version_min: 900, version_max: 901, ..good }),
-            RefusedReason::Version
-        );
-        assert_eq!(reason(&mut one, PeerHello { cluster: ClusterId(6), ..good }), RefusedReason::Cluster);
-        assert_eq!(reason(&mut one, PeerHello { shards: 2, ..good }), RefusedReason::Cluster);
-        assert_eq!(reason(&mut one, PeerHello { node: NodeId(7), ..good }), RefusedReason::Stranger);
-        assert_eq!(
-            reason(&mut one, PeerHello { expects: Some(Incarnation(12)), ..good }),
-            RefusedReason::Stranger
-        );
-        one.meet(&PeerHello { boot: 4, ..good }).unwrap();
-        assert_eq!(reason(&mut one, PeerHello { boot: 3, ..good }), RefusedReason::Stranger);
-        assert_eq!(
-            reason(&mut one, PeerHello { incarnation: Incarnation(23), boot: 5, ..good }),
-            RefusedReason::Stranger
-        );
-    }
-
-    #[test]
-    fn a_lone_node_forms_by_itself() {
-        let mut identity = identity(1, 11);
-        identity.voters = vec![NodeId(1)];
-        let boot = read_boot(&identity, &boot_file(&identity)).unwrap();
-        let (mut members, op) = Members::new(identity, boot);
-        assert!(op.is_some());
-        assert!(members.on_written().is_some());
-        assert!(members.on_written().is_none());
-        assert!(members.is_formed());
-    }
-}
+mod tests;

@@ -58,6 +58,8 @@ metrics! {
     peer_received, "counter", "palisade_peer_messages_received_total";
     /// Messages to peers dropped: no link, or its buffer was full.
     peer_dropped, "counter", "palisade_peer_messages_dropped_total";
+    /// Messages from peers dropped: of a shard that is not here, or of an earlier connection of the peer.
+    peer_astray, "counter", "palisade_peer_messages_astray_total";
     /// Connections accepted.
     accepted, "counter", "palisade_connections_accepted_total";
     /// Connections refused or closed by this node: full, late with their hello, malformed, too slow.

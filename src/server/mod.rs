@@ -67,6 +67,9 @@ const APPEND_BYTES_MAX: usize = 256 << 10;
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 /// The exit status of a node whose disk failed or whose state is impossible.
 const EXIT_FATAL: i32 = 74;
+/// The exit status of a node whose directory is an old copy, or was formatted anew: as for any directory that is not
+/// what it should be.
+const EXIT_OUTDATED: i32 = 78;
 
 /// How to serve, beyond what the configuration says.
 #[derive(Clone, Debug, Default)]
@@ -97,6 +100,21 @@ pub enum ServeError {
     /// The key that fences are signed with cannot be used.
     #[error(transparent)]
     SigningKey(#[from] SigningKeyError),
+    /// The configuration listens where another member is reached.
+    #[error(
+        "{file}: listens at {address}, which is the address of node {other}, and this is the directory of node {node}: two \
+         directories may have been swapped; put each back in its place"
+    )]
+    AnothersAddress {
+        /// The file.
+        file: String,
+        /// Where it listens.
+        address: SocketAddr,
+        /// Whose directory it is.
+        node: NodeId,
+        /// Whose address it is.
+        other: NodeId,
+    },
     /// The kernel refuses io_uring.
     #[error(
         "io_uring is not available ({0}): a kernel of 5.8 or later is needed, with kernel.io_uring_disabled = 0 and no \
@@ -158,7 +176,8 @@ impl ServeError {
             ServeError::Directory(_)
             | ServeError::Config(_)
             | ServeError::Members { .. }
-            | ServeError::SigningKey(_) => 78,
+            | ServeError::SigningKey(_)
+            | ServeError::AnothersAddress { .. } => 78,
             _ => 71,
         }
     }
@@ -168,6 +187,12 @@ impl ServeError {
 pub(crate) fn fatal(why: &str) -> ! {
     tracing::error!(why, "this node ends now");
     std::process::exit(EXIT_FATAL)
+}
+
+/// Ends the process of a node whose directory must not be used again: nothing that it does counts with its peers.
+pub(crate) fn outdated(why: &str) -> ! {
+    tracing::error!(why, "this node must not go on with this directory, and ends now");
+    std::process::exit(EXIT_OUTDATED)
 }
 
 /// Runs the node of a directory until SIGTERM or SIGINT.
@@ -212,13 +237,13 @@ fn prepare(
         node = %identity.node,
         cluster = %identity.cluster_name,
         cluster_id = %identity.cluster,
-        boot = boot.value().boots,
+        boot = boot.value().starts.number,
         listen = %config.listen,
         last = last.0,
         snapshot = recovered.snapshot.map_or(0, |id| id.last.0),
         "starting"
     );
-    let (members, store) = Members::new(identity, boot);
+    let members = Members::new(identity, boot);
     let shard = shard_config(config, &members)?;
     let state = restore(dir, members.identity(), &shard, &recovered)?;
     let (sender, receiver) = async_channel::bounded(256);
@@ -228,7 +253,6 @@ fn prepare(
         dir: dir.canonicalize().map_err(directory::failed(dir, "resolve"))?,
         shard,
         seed: random_u64()?,
-        store,
         recovered,
         state,
         settings: settings(config),
@@ -251,10 +275,17 @@ fn prepare(
 
 fn check_members(dir: &Path, config: &Config, identity: &Identity) -> Result<(), ServeError> {
     let found: Vec<NodeId> = config.peers.keys().copied().collect();
-    if found == identity.voters {
-        return Ok(());
-    }
     let file = dir.join(crate::config::FILE).display().to_string();
+    if found == identity.voters {
+        let node = identity.node;
+        let at = |address: &String| address.parse() == Ok(config.listen);
+        return match config.peers.iter().find(|(other, address)| **other != node && at(address)) {
+            None => Ok(()),
+            Some((other, _)) => {
+                Err(ServeError::AnothersAddress { file, address: config.listen, node, other: *other })
+            }
+        };
+    }
     Err(ServeError::Members { file, found, expected: identity.voters.clone() })
 }
 

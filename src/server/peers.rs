@@ -157,6 +157,12 @@ impl Peers {
         self.fail(node, now, why, PAUSE_REFUSED);
     }
 
+    /// The peer does not talk to this node, or this node to it, as long as an earlier process is connected: that may
+    /// be over soon.
+    pub(crate) fn on_busy(&mut self, node: NodeId, why: &str, now: Time) {
+        self.fail(node, now, why, PAUSE_MIN);
+    }
+
     /// A connection that this node had dialled is closed.
     pub(crate) fn on_closed(&mut self, node: NodeId, conn: ConnId, now: Time, why: &str) {
         match self.links.get(&node).map(|l| l.state) {
@@ -181,12 +187,22 @@ impl Peers {
         self.incoming.insert(node, conn)
     }
 
+    /// The newest connection that a peer has dialled; it may be closed.
+    pub(crate) fn incoming(&self, node: NodeId) -> Option<ConnId> {
+        self.incoming.get(&node).copied()
+    }
+
     /// Where to send what is for a node; `None` while there is no link.
     pub(crate) fn conn(&self, node: NodeId) -> Option<ConnId> {
         match self.links.get(&node)?.state {
             State::Linked { conn } => Some(conn),
             _ => None,
         }
+    }
+
+    /// Whether there is a link to each.
+    pub(crate) fn all_linked(&self) -> bool {
+        self.links.values().all(|link| matches!(link.state, State::Linked { .. }))
     }
 
     /// The nodes with a link.

@@ -1,7 +1,6 @@
 //! A whole core with one voter on a real disk and real sockets, spoken to in bytes: what a stranger,
 //! a slow reader and a hasty client get.
 
-use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -9,7 +8,9 @@ use std::time::Duration;
 
 use palisade_types::limits::{PAGE_VALUE_BYTES_MAX, VALUE_BYTES_MAX};
 use palisade_types::reply::Consistency;
-use palisade_types::{ClusterId, Incarnation, Name, Reply, RequestId, SessionToken, Ticket};
+use palisade_types::{
+    ClusterId, Incarnation, Name, Reply, RequestId, SessionToken, StartNonce, Starts, Ticket,
+};
 use palisade_wire::{
     ClientHello, Frames, HelloRefused, Kind, PeerHello, ProtocolError, Query, RefusedReason, Request,
     ServerHello,
@@ -39,8 +40,13 @@ pub(super) fn scratch() -> tempfile::TempDir {
 
 /// Starts a core that serves before this returns. `change` sees the configuration first.
 fn node(change: impl FnOnce(&mut Config)) -> Node {
+    node_of(1, change)
+}
+
+/// The same with so many members; nobody is where the others are.
+fn node_of(members: u32, change: impl FnOnce(&mut Config)) -> Node {
     let dir = scratch();
-    let peers = BTreeMap::from([(NodeId(1), "127.0.0.1:7401".to_owned())]);
+    let peers = (1..=members).map(|n| (NodeId(n), format!("127.0.0.{n}:7401"))).collect();
     format(dir.path(), &FormatSpec::new(Name::new("lone").unwrap(), NodeId(1), peers)).unwrap();
     let identity = directory::identity(dir.path()).unwrap();
     let mut config = Config::read(dir.path()).unwrap();
@@ -171,11 +177,43 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
         shards: 1,
         node: NodeId(2),
         incarnation: Incarnation(9),
-        boot: 1,
+        starts: Starts { number: 1, nonces: vec![StartNonce(4)] },
         expects: None,
+        known: Vec::new(),
     };
     stranger.send(|out| hello.encode(out));
     assert_eq!(refused(&mut stranger), RefusedReason::Stranger);
+}
+
+#[test]
+fn messages_of_a_shard_that_is_not_here_are_dropped_and_an_earlier_connection_of_a_peer_is_closed() {
+    let node = node_of(2, |_| ());
+    let hello = PeerHello {
+        version_min: 1,
+        version_max: 1,
+        cluster: node.identity.cluster,
+        shards: 1,
+        node: NodeId(2),
+        incarnation: Incarnation(9),
+        starts: Starts { number: 1, nonces: vec![StartNonce(4)] },
+        expects: None,
+        known: Vec::new(),
+    };
+    let mut links = [node.connect(), node.connect()];
+    for link in &mut links {
+        link.send(|out| hello.encode(out));
+        assert_eq!(link.frame().unwrap().0, Kind::PeerHello);
+    }
+    let [mut earlier, mut link] = links;
+    assert!(earlier.frame().is_none(), "the later one has replaced it");
+    let reply = palisade_raft::VoteReply { term: palisade_types::Term(1), granted: true };
+    let mut body = Vec::new();
+    palisade_shard::peer_codec::encode(ShardId(9), &palisade_raft::Message::VoteReply(reply), &mut body);
+    link.send(|out| palisade_wire::encode_peer(out, &[&body]));
+    while node.view.metrics.peer_astray.get() == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(node.view.metrics.peer_received.get(), 1);
 }
 
 #[test]

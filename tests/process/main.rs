@@ -9,6 +9,7 @@ mod doctor;
 mod examples;
 mod gate;
 mod hosts;
+mod identity;
 mod kill;
 mod lock;
 mod modes;

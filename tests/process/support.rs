@@ -283,6 +283,16 @@ impl Cluster {
         format!("{}{}", end.stdout, end.stderr)
     }
 
+    /// What a node that runs has written to stderr.
+    pub(crate) fn log_of(&self, node: u16) -> String {
+        self.nodes[usize::from(node) - 1].as_ref().expect("the node runs").stderr()
+    }
+
+    /// The port from which those of the nodes count.
+    pub(crate) fn base(&self) -> u16 {
+        self.base
+    }
+
     /// Sends a signal to a node that runs.
     pub(crate) fn signal_node(&self, node: u16, signal: Signal) {
         self.nodes[usize::from(node) - 1].as_ref().expect("the node runs").signal(signal);

@@ -1,7 +1,10 @@
-//! `BOOT`: how often the node has started, and whom it has met. A slots file.
+//! `BOOT`: the starts of the node, whom it has met, and which start of each it let in last. A slots file.
 
 use alloc::vec::Vec;
-use palisade_types::{DecodeError, Incarnation, NodeId, Reader, Writer};
+use palisade_types::starts::STARTS_MAX;
+use palisade_types::{
+    Acquaintance, DecodeError, Incarnation, NodeId, Reader, Start, StartNonce, Starts, Writer,
+};
 
 use crate::error::RecoverError;
 use crate::identity::{Identity, VOTERS_MAX};
@@ -14,37 +17,68 @@ pub const BOOT_FILE: &str = "BOOT";
 /// What a node keeps about its starts and its fellow members.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct BootRecord {
-    /// How often the node has started. Every start raises it durably before anything is sent.
-    pub boots: u64,
+    /// The node's starts. Each is made durable here before anything is sent.
+    pub starts: Starts,
     /// The incarnations of all initial members, by rising id, this node included; empty until all have
     /// met. With them stored the node may vote, and accepts only these.
     pub members: Vec<(NodeId, Incarnation)>,
+    /// The latest start of each other member that was let in, by rising id: durable before it is.
+    pub known: Vec<Acquaintance>,
 }
 
 impl SlotValue for BootRecord {
     const MAGIC: [u8; 4] = *b"PBOT";
+    /// Format 1 ended with the members.
+    const FORMAT: u16 = 2;
 
     fn encode(&self, w: &mut Writer<'_>) {
-        assert!(self.members.len() <= VOTERS_MAX, "more members than voters");
-        w.u64(self.boots);
+        assert!(
+            self.members.len() <= VOTERS_MAX && self.known.len() <= VOTERS_MAX,
+            "more members than voters"
+        );
+        assert!(self.starts.nonces.len() <= STARTS_MAX, "more starts than are kept");
+        w.u64(self.starts.number);
         w.u32(self.members.len() as u32);
         for (node, incarnation) in &self.members {
             w.u32(node.0);
             w.u128(incarnation.0);
         }
+        w.u32(self.starts.nonces.len() as u32);
+        for nonce in &self.starts.nonces {
+            w.u128(nonce.0);
+        }
+        w.u32(self.known.len() as u32);
+        for known in &self.known {
+            w.u32(known.node.0);
+            w.u64(known.start.number);
+            w.u128(known.start.nonce.0);
+        }
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<BootRecord, DecodeError> {
-        let boots = r.u64()?;
-        let count = r.u32()? as usize;
-        if count > VOTERS_MAX {
-            return Err(DecodeError::TooLong { what: "members", max: VOTERS_MAX });
-        }
-        let mut members = Vec::with_capacity(count);
-        for _ in 0..count {
+        let number = r.u64()?;
+        let mut members = Vec::new();
+        for _ in 0..count(r, "members", VOTERS_MAX)? {
             members.push((NodeId(r.u32()?), Incarnation(r.u128()?)));
         }
-        Ok(BootRecord { boots, members })
+        let mut nonces = Vec::new();
+        for _ in 0..count(r, "starts", STARTS_MAX)? {
+            nonces.push(StartNonce(r.u128()?));
+        }
+        let mut known = Vec::new();
+        for _ in 0..count(r, "known starts", VOTERS_MAX)? {
+            let node = NodeId(r.u32()?);
+            known
+                .push(Acquaintance { node, start: Start { number: r.u64()?, nonce: StartNonce(r.u128()?) } });
+        }
+        Ok(BootRecord { starts: Starts { number, nonces }, members, known })
+    }
+}
+
+fn count(r: &mut Reader<'_>, what: &'static str, max: usize) -> Result<usize, DecodeError> {
+    match r.u32()? as usize {
+        count if count <= max => Ok(count),
+        _ => Err(DecodeError::TooLong { what, max }),
     }
 }
 

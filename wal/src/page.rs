@@ -85,10 +85,21 @@ pub(crate) fn seal(
     owner: &Owner,
     fields: impl FnOnce(&mut Writer<'_>),
 ) -> Vec<u8> {
+    seal_as(FORMAT, magic, kind, owner, fields)
+}
+
+/// The same, of a kind of page that has a format number of its own.
+pub(crate) fn seal_as(
+    format: u16,
+    magic: [u8; 4],
+    kind: u16,
+    owner: &Owner,
+    fields: impl FnOnce(&mut Writer<'_>),
+) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(PAGE);
     let mut w = Writer(&mut bytes);
     w.u32(u32::from_le_bytes(magic));
-    w.u16(FORMAT);
+    w.u16(format);
     w.u16(kind);
     owner.encode(&mut w);
     fields(&mut w);
@@ -101,6 +112,16 @@ pub(crate) fn seal(
 
 /// Checks the page at `offset` of a file; a page that lies behind the end is bad.
 pub(crate) fn open(file: &[u8], offset: usize, magic: [u8; 4]) -> Result<Page<'_>, PageFault> {
+    open_upto(FORMAT, file, offset, magic)
+}
+
+/// The same, of a kind of page that is read in all formats up to this one.
+pub(crate) fn open_upto(
+    newest: u16,
+    file: &[u8],
+    offset: usize,
+    magic: [u8; 4],
+) -> Result<Page<'_>, PageFault> {
     let page = file.get(offset..offset.saturating_add(PAGE)).ok_or(PageFault::Bad)?;
     if page[..4] != magic {
         return Err(PageFault::Bad);
@@ -110,13 +131,16 @@ pub(crate) fn open(file: &[u8], offset: usize, magic: [u8; 4]) -> Result<Page<'_
         return Err(PageFault::Bad);
     }
     let mut r = Reader::new(body);
-    read_prefix(&mut r).map_err(|_| PageFault::Bad)?
+    read_prefix(&mut r, newest).map_err(|_| PageFault::Bad)?
 }
 
-fn read_prefix<'a>(r: &mut Reader<'a>) -> Result<Result<Page<'a>, PageFault>, palisade_types::DecodeError> {
+fn read_prefix<'a>(
+    r: &mut Reader<'a>,
+    newest: u16,
+) -> Result<Result<Page<'a>, PageFault>, palisade_types::DecodeError> {
     r.u32()?;
     let format = r.u16()?;
-    if format != FORMAT {
+    if !(FORMAT..=newest).contains(&format) {
         return Ok(Err(PageFault::Newer(format)));
     }
     let kind = r.u16()?;

@@ -25,6 +25,8 @@ pub const SLOTS_BYTES: usize = COPIES * PAGE;
 pub trait SlotValue: Clone + PartialEq {
     /// The first four bytes of its pages.
     const MAGIC: [u8; 4];
+    /// The format number of its pages. What older ones do not have reads as zeros.
+    const FORMAT: u16 = page::FORMAT;
 
     /// Appends its fields, less than 4000 bytes.
     fn encode(&self, w: &mut Writer<'_>);
@@ -57,7 +59,7 @@ pub struct Staged<T> {
 }
 
 fn seal_copy<T: SlotValue>(owner: &Owner, generation: u64, copy: usize, value: &T) -> Vec<u8> {
-    page::seal(T::MAGIC, copy as u16, owner, |w| {
+    page::seal_as(T::FORMAT, T::MAGIC, copy as u16, owner, |w| {
         w.u64(generation);
         value.encode(w);
     })
@@ -169,7 +171,7 @@ fn read_copy<T: SlotValue>(
     bytes: &[u8],
     copy: usize,
 ) -> Result<Copy<T>, RecoverError> {
-    let page = match page::open(bytes, copy * PAGE, T::MAGIC) {
+    let page = match page::open_upto(T::FORMAT, bytes, copy * PAGE, T::MAGIC) {
         Ok(page) => page,
         Err(PageFault::Bad) => return Ok(None),
         Err(PageFault::Newer(format)) => return Err(RecoverError::Newer { file: file.to_string(), format }),

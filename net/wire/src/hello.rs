@@ -3,7 +3,10 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use palisade_types::{ClusterId, DecodeError, Incarnation, NodeId, Reader, RequestId, Writer};
+use palisade_types::{
+    Acquaintance, ClusterId, DecodeError, Incarnation, NodeId, Reader, RequestId, STARTS_MAX, Start,
+    StartNonce, Starts, Writer,
+};
 
 use crate::frame::{Frame, begin};
 use crate::parts::{opt_incarnation, opt_node, plain, put_opt_incarnation, put_opt_node, put_text, text};
@@ -73,7 +76,7 @@ pub struct ServerHello {
 }
 
 /// A peer's first frame, and the answer to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerHello {
     /// The oldest protocol version it speaks.
     pub version_min: u16,
@@ -87,10 +90,13 @@ pub struct PeerHello {
     pub node: NodeId,
     /// The incarnation of its directory.
     pub incarnation: Incarnation,
-    /// How many times it has started.
-    pub boot: u64,
+    /// Its starts. A node of a version that draws no nonces shows their number alone.
+    pub starts: Starts,
     /// The incarnation it knows of the node it talks to, if it has met it.
     pub expects: Option<Incarnation>,
+    /// The latest start that it has let in of each member, that of the node it talks to among them; at most
+    /// [`MEMBERS_MAX`].
+    pub known: Vec<Acquaintance>,
 }
 
 /// Why a server will not talk.
@@ -110,6 +116,12 @@ pub enum RefusedReason {
     Stranger,
     /// The first frame was no hello.
     Malformed,
+    /// An earlier start of the peer is still connected: two processes have one directory or a copy of it, or
+    /// the end of the earlier one has not been noticed yet.
+    Twice,
+    /// The peer's directory is an old copy, or was formatted anew: it is not let in, now or later, and is to
+    /// end.
+    Outdated,
 }
 
 impl RefusedReason {
@@ -122,6 +134,8 @@ impl RefusedReason {
             RefusedReason::Stopping => 5,
             RefusedReason::Stranger => 6,
             RefusedReason::Malformed => 7,
+            RefusedReason::Twice => 8,
+            RefusedReason::Outdated => 9,
         }
     }
 
@@ -134,6 +148,8 @@ impl RefusedReason {
             5 => RefusedReason::Stopping,
             6 => RefusedReason::Stranger,
             7 => RefusedReason::Malformed,
+            8 => RefusedReason::Twice,
+            9 => RefusedReason::Outdated,
             other => return Err(DecodeError::Unknown { what: "reason", value: u64::from(other) }),
         })
     }
@@ -141,12 +157,13 @@ impl RefusedReason {
     /// Whether trying again, here or at another node of the list, is useless.
     pub fn is_final(self) -> bool {
         match self {
-            RefusedReason::Full | RefusedReason::Stopping => false,
+            RefusedReason::Full | RefusedReason::Stopping | RefusedReason::Twice => false,
             RefusedReason::Version
             | RefusedReason::Cluster
             | RefusedReason::Credentials
             | RefusedReason::Stranger
-            | RefusedReason::Malformed => true,
+            | RefusedReason::Malformed
+            | RefusedReason::Outdated => true,
         }
     }
 }
@@ -280,6 +297,26 @@ fn members(r: &mut Reader<'_>) -> Result<Vec<Member>, DecodeError> {
     Ok(members)
 }
 
+fn nonces(r: &mut Reader<'_>) -> Result<Vec<StartNonce>, DecodeError> {
+    let count = usize::from(r.u16()?);
+    if count > STARTS_MAX {
+        return Err(DecodeError::TooLong { what: "the list of starts", max: STARTS_MAX });
+    }
+    (0..count).map(|_| Ok(StartNonce(r.u128()?))).collect()
+}
+
+fn known(r: &mut Reader<'_>) -> Result<Vec<Acquaintance>, DecodeError> {
+    let count = usize::from(r.u16()?);
+    if count > MEMBERS_MAX {
+        return Err(DecodeError::TooLong { what: "the list of known starts", max: MEMBERS_MAX });
+    }
+    let one = |r: &mut Reader<'_>| {
+        let node = NodeId(r.u32()?);
+        Ok(Acquaintance { node, start: Start { number: r.u64()?, nonce: StartNonce(r.u128()?) } })
+    };
+    (0..count).map(|_| one(r)).collect()
+}
+
 impl PeerHello {
     /// Appends the message as one frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -292,8 +329,16 @@ impl PeerHello {
         w.u32(self.shards);
         w.u32(self.node.0);
         w.u128(self.incarnation.0);
-        w.u64(self.boot);
+        w.u64(self.starts.number);
         put_opt_incarnation(&mut w, self.expects);
+        w.u16(self.starts.nonces.len() as u16);
+        self.starts.nonces.iter().for_each(|nonce| w.u128(nonce.0));
+        w.u16(self.known.len() as u16);
+        for known in &self.known {
+            w.u32(known.node.0);
+            w.u64(known.start.number);
+            w.u128(known.start.nonce.0);
+        }
         open.finish(out);
     }
 
@@ -305,16 +350,23 @@ impl PeerHello {
         let mut r = body(frame, Kind::PeerHello)?;
         let mut read = || {
             magic(&mut r)?;
-            Ok(PeerHello {
+            let mut hello = PeerHello {
                 version_min: r.u16()?,
                 version_max: r.u16()?,
                 cluster: ClusterId(r.u128()?),
                 shards: r.u32()?,
                 node: NodeId(r.u32()?),
                 incarnation: Incarnation(r.u128()?),
-                boot: r.u64()?,
+                starts: Starts { number: r.u64()?, nonces: Vec::new() },
                 expects: opt_incarnation(&mut r)?,
-            })
+                known: Vec::new(),
+            };
+            // The first versions ended here.
+            if r.remaining() > 0 {
+                hello.starts.nonces = nonces(&mut r)?;
+                hello.known = known(&mut r)?;
+            }
+            Ok(hello)
         };
         read().map_err(|error| MessageError::Body { kind: frame.kind, error })
     }

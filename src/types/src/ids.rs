@@ -114,6 +114,10 @@ wide! {
     Incarnation
 }
 wide! {
+    /// A random number drawn at each start of a node: two starts with one number are told apart by it.
+    StartNonce
+}
+wide! {
     /// A random number the client draws before it opens a session: it makes a retried open return
     /// the same session, and proves ownership on reconnect. Treat it as a secret.
     SessionToken

@@ -23,6 +23,7 @@ pub mod refusal;
 pub mod reply;
 pub mod signature;
 pub mod snapshot;
+pub mod starts;
 pub mod time;
 pub mod value;
 pub mod watch;
@@ -36,7 +37,7 @@ pub use happened::Happened;
 pub use hard_state::HardState;
 pub use ids::{
     ClusterId, ConnId, Epoch, Incarnation, LogIndex, NodeId, RequestId, SessionId, SessionToken, ShardId,
-    Term, Ticket,
+    StartNonce, Term, Ticket,
 };
 pub use limits::ClusterLimits;
 pub use mutant::{Mutant, Mutants};
@@ -50,6 +51,7 @@ pub use reply::{
 };
 pub use signature::{Signature, SignedFence};
 pub use snapshot::{Edge, SNAPSHOT_CHUNK_MAX, SnapshotId};
+pub use starts::{Acquaintance, STARTS_MAX, Start, Starts};
 pub use time::Time;
 pub use value::Value;
 pub use watch::{ClusterIdentity, ClusterIdentityError, Cursor, CursorError, Selector};

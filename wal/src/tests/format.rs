@@ -26,7 +26,8 @@ fn u128_at(bytes: &[u8], at: usize) -> u128 {
 
 /// Checks what all pages have in common.
 fn check_page(page: &[u8], magic: &[u8; 4], kind: u16, shard: u32) {
-    assert_eq!((&page[..4], u16_at(page, 4), u16_at(page, 6)), (&magic[..], 1, kind));
+    let format = if magic == b"PBOT" { 2 } else { 1 };
+    assert_eq!((&page[..4], u16_at(page, 4), u16_at(page, 6)), (&magic[..], format, kind));
     check_owner(page, shard);
     assert_eq!(u32_at(page, 4092), crc32fast::hash(&page[..4092]));
 }

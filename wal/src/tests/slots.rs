@@ -3,7 +3,7 @@
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
-use palisade_types::{Incarnation, NodeId, ShardId};
+use palisade_types::{Acquaintance, Incarnation, NodeId, ShardId, Start, StartNonce, Starts};
 
 use super::identity;
 use crate::*;
@@ -11,7 +11,11 @@ use crate::*;
 const NODE: ShardId = ShardId(u32::MAX);
 
 fn value(boots: u64) -> BootRecord {
-    BootRecord { boots, members: vec![(NodeId(1), Incarnation(5)), (NodeId(3), Incarnation(boots.into()))] }
+    BootRecord {
+        starts: Starts { number: boots, nonces: vec![StartNonce(7), StartNonce(boots.into())] },
+        members: vec![(NodeId(1), Incarnation(5)), (NodeId(3), Incarnation(boots.into()))],
+        known: vec![Acquaintance { node: NodeId(3), start: Start { number: 4, nonce: StartNonce(9) } }],
+    }
 }
 
 fn read(bytes: &[u8]) -> Result<Slots<BootRecord>, RecoverError> {
@@ -50,7 +54,7 @@ fn the_newest_value_is_read_back() {
     for times in 0..5 {
         let slots = read(&written(times)).unwrap();
         assert_eq!(
-            (slots.value().boots, slots.generation(), slots.is_incomplete()),
+            (slots.value().starts.number, slots.generation(), slots.is_incomplete()),
             (times, times + 1, false)
         );
     }
@@ -99,8 +103,8 @@ fn no_row_of_torn_writes_loses_a_value_or_refuses_the_file() {
         let mut choice = sequence;
         for attempt in 1..=5 {
             let mut slots = read(&file).unwrap();
-            assert!(slots.value().boots >= acknowledged, "sequence {sequence}");
-            acknowledged = slots.value().boots;
+            assert!(slots.value().starts.number >= acknowledged, "sequence {sequence}");
+            acknowledged = slots.value().starts.number;
             let staged = slots.stage(value(attempt));
             let [first, second] = &staged.copies;
             match choice % 6 {
@@ -120,7 +124,7 @@ fn no_row_of_torn_writes_loses_a_value_or_refuses_the_file() {
             }
             choice /= 6;
         }
-        assert!(read(&file).unwrap().value().boots >= acknowledged);
+        assert!(read(&file).unwrap().value().starts.number >= acknowledged);
     }
 }
 
@@ -160,4 +164,57 @@ fn an_identity_is_read_from_either_copy() {
     let other = identity_file(&Identity { node: NodeId(9), ..identity() });
     let mixed = [&file[..PAGE], &other[PAGE..]].concat();
     assert!(matches!(read_identity(&mixed), Err(RecoverError::Damaged { .. })));
+}
+
+/// Format 1 of BOOT, byte by byte: what an older version left opens, and the next start begins the chain.
+#[test]
+fn a_boot_record_of_the_format_before_is_read_and_written_anew_in_the_present_one() {
+    let mut file = Vec::new();
+    for copy in 0..4u16 {
+        let page = crate::page::seal_as(1, *b"PBOT", copy, &identity().owner(NODE), |w| {
+            w.u64(6 + u64::from(copy / 2));
+            w.u64(17);
+            w.u32(1);
+            w.u32(3);
+            w.u128(33);
+        });
+        file.extend_from_slice(&page);
+    }
+    let slots = read(&file).unwrap();
+    let mut record = BootRecord {
+        starts: Starts { number: 17, nonces: vec![] },
+        members: vec![(NodeId(3), Incarnation(33))],
+        known: vec![],
+    };
+    assert_eq!((slots.value(), slots.is_incomplete()), (&record, false));
+    record.starts.begin(StartNonce(0xabcd));
+    slots.stage(record.clone()).copies.iter().for_each(|copy| write(&mut file, copy));
+    assert_eq!(read(&file).unwrap().value(), &record);
+    let version = |page: usize| u16::from_le_bytes([file[page * PAGE + 4], file[page * PAGE + 5]]);
+    assert_eq!([version(0), version(1), version(2), version(3)], [2, 2, 1, 1]);
+}
+
+/// Format 2 of BOOT, byte by byte.
+#[test]
+fn the_boot_record_has_these_bytes() {
+    let file = written(1);
+    let fields = &file[48..];
+    let mut expected = Vec::new();
+    expected.extend_from_slice(&2u64.to_le_bytes()); // generation
+    expected.extend_from_slice(&1u64.to_le_bytes()); // starts
+    expected.extend_from_slice(&2u32.to_le_bytes()); // members
+    for (node, incarnation) in [(1u32, 5u128), (3, 1)] {
+        expected.extend_from_slice(&node.to_le_bytes());
+        expected.extend_from_slice(&incarnation.to_le_bytes());
+    }
+    expected.extend_from_slice(&2u32.to_le_bytes()); // nonces
+    expected.extend_from_slice(&7u128.to_le_bytes());
+    expected.extend_from_slice(&1u128.to_le_bytes());
+    expected.extend_from_slice(&1u32.to_le_bytes()); // known starts
+    expected.extend_from_slice(&3u32.to_le_bytes());
+    expected.extend_from_slice(&4u64.to_le_bytes());
+    expected.extend_from_slice(&9u128.to_le_bytes());
+    assert_eq!(&fields[..expected.len()], &expected[..]);
+    assert_eq!(u16::from_le_bytes([file[4], file[5]]), 2);
+    assert!(fields[expected.len()..PAGE - 52].iter().all(|b| *b == 0));
 }

@@ -2,10 +2,11 @@
 
 use palisade_types::reply::{Consistency, NodeStatus, ReadMark};
 use palisade_types::{
-    Cause, Class, ClusterId, ClusterIdentity, Cursor, Description, Epoch, Event, Events, Fence, Happened,
-    HolderInfo, Incarnation, LockRow, LogIndex, Mode, Name, NodeId, OnDeath, OperatorAct, OperatorRow,
-    Outcome, Refusal, Reply, RequestId, ResourceRow, Selector, SessionId, SessionRow, SessionToken, ShardId,
-    Signature, Standing, Term, Ticket, Transition, TransitionKind, Value, ValueRow, WaiterInfo,
+    Acquaintance, Cause, Class, ClusterId, ClusterIdentity, Cursor, Description, Epoch, Event, Events, Fence,
+    Happened, HolderInfo, Incarnation, LockRow, LogIndex, Mode, Name, NodeId, OnDeath, OperatorAct,
+    OperatorRow, Outcome, Refusal, Reply, RequestId, ResourceRow, Selector, SessionId, SessionRow,
+    SessionToken, ShardId, Signature, Standing, Start, StartNonce, Starts, Term, Ticket, Transition,
+    TransitionKind, Value, ValueRow, WaiterInfo,
 };
 use palisade_wire::{
     ClientHello, Frame, Frames, Group, HelloRefused, Kind, Member, MessageError, PeerHello, ProtocolError,
@@ -181,8 +182,9 @@ fn hellos() -> Vec<(String, Message)> {
             shards: 4,
             node: NodeId(3),
             incarnation: token,
-            boot: 17,
+            starts: Starts { number: 17, nonces: vec![StartNonce(16), StartNonce(0x17 << 100)] },
             expects,
+            known: vec![Acquaintance { node: NodeId(1), start: Start { number: 9, nonce: StartNonce(8) } }],
         };
         all.push((text.to_string(), Message::PeerHello(hello)));
     }
@@ -194,6 +196,8 @@ fn hellos() -> Vec<(String, Message)> {
         RefusedReason::Stopping,
         RefusedReason::Stranger,
         RefusedReason::Malformed,
+        RefusedReason::Twice,
+        RefusedReason::Outdated,
     ] {
         let refused = HelloRefused { reason, text: "no".to_string() };
         all.push((format!("hello refused {reason:?}"), Message::HelloRefused(refused)));

@@ -394,6 +394,8 @@ pub fn template(listen: SocketAddr, insecure: bool, peers: &BTreeMap<NodeId, Str
     line(format_args!("# Beyond so many bytes of log new proposals are refused."));
     line(format_args!("# log_bytes_max = {}", d.log_bytes_max));
     line(format_args!("# segment_bytes = {}", d.segment_bytes));
+    line(format_args!("# A snapshot of the state is taken after so many bytes of log: equal on all nodes."));
+    line(format_args!("# snapshot_bytes = {}", d.snapshot_bytes));
     line(format_args!(
         "# These four must be equal on all nodes. With lease_reads a leader answers reads that ask for it"
     ));

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use palisade_raft::{Message, Role};
-use palisade_shard::{Actions, Input, Note, Shard, ShardConfig, Stop, peer_codec};
+use palisade_shard::{Actions, Input, Note, Shard, ShardConfig, Stop, peer_codec, read_state};
 use palisade_types::{
-    Block, ClusterId, ClusterIdentity, ClusterLimits, Edge, Incarnation, LogIndex, Name, NodeId, Rng,
-    ShardId, Time,
+    Block, ClusterId, ClusterIdentity, ClusterLimits, Incarnation, LogIndex, Name, NodeId, Rng, ShardId,
+    SnapshotId, Time,
 };
 use palisade_wal::{
     DiskOp, Identity, OpId, SimDisk, WalConfig, hard_state_file, initial_hard_state, read_hard_state,
-    recover_shard,
+    read_snapshot, recover_with,
 };
 use palisade_wire::Request;
 
@@ -136,6 +136,8 @@ impl Node {
         raft.committed_blocks_max = o.committed_blocks_max;
         raft.disk_stall = o.disk_stall;
         raft.leases = options.leases;
+        raft.log_keep_bytes = options.snapshots.keep_bytes;
+        raft.snapshot_window = options.snapshots.window;
         raft.mutants = options.mutants;
         let mut wal = WalConfig::new(&self.identity, SHARD, rng.next_u64());
         wal.segment_bytes = options.disk.segment_bytes;
@@ -152,6 +154,10 @@ impl Node {
         config.light_commands = s.light_commands;
         config.commands_per_turn = s.commands_per_turn;
         config.lease_reads = options.leases;
+        let every = options.snapshots.every_bytes;
+        config.snapshot_bytes = if every == 0 { u64::MAX } else { every };
+        config.snapshot_hold_bytes = every.saturating_mul(4);
+        config.snapshot_slices = 1 + options.snapshots.window % 3;
         config.watch.cluster = WATCH_CLUSTER;
         config.watch.history_events = s.watch_history;
         config.watch.coalesce_behind = s.watch_behind;
@@ -179,7 +185,29 @@ fn blocks_in(op: &DiskOp) -> Vec<Block> {
     found
 }
 
+/// Where the log begins anew, if this writes a batch that says so (`wal/FORMAT.md`, Batch).
+fn restart_in(op: &DiskOp) -> Option<LogIndex> {
+    let DiskOp::Write { parts, .. } = op else { return None };
+    let head = parts.iter().filter_map(|(_, buffers)| buffers.first());
+    let head = head.into_iter().find(|head| head.len() >= 104 && head.starts_with(b"PBAT"))?;
+    let restarts = head[6] & 2 != 0;
+    restarts.then(|| LogIndex(u64::from_le_bytes(head[96..104].try_into().expect("eight bytes"))))
+}
+
 impl World {
+    /// A snapshot that a node has is on its platter, whole.
+    fn look_at_snapshot(&mut self, node: usize) -> Checked {
+        let n = &self.nodes[node];
+        let Some(id) = n.shard.as_ref().and_then(Shard::snapshot) else { return Ok(()) };
+        if self.raft.snapshot(node) == Some(id) {
+            return Ok(());
+        }
+        read_snapshot(&n.disk.platter(), &n.identity, SHARD, id, |_| ())
+            .map_err(|e| Violation::new("R8", format!("node {}'s snapshot is not on its disk: {e}", n.id)))?;
+        self.snapshots += 1;
+        self.raft.on_snapshot(node, id)
+    }
+
     /// Starts a node's process from what its disk holds.
     pub(crate) fn start_node(&mut self, node: usize) -> Checked {
         if self.nodes[node].shard.is_some() || self.outside[node] {
@@ -195,7 +223,7 @@ impl World {
         n.wake = Time::FAR;
         n.clock = n.clock.rebooted(&mut self.rng);
         n.disk.fail_in(u32::MAX, EIO);
-        let recovered = recover_shard(&n.disk, &n.identity, SHARD).map_err(|e| {
+        let recovered = recover_with(&n.disk, &n.identity, SHARD, self.options.mutants).map_err(|e| {
             Violation::new("R9", format!("node {} refuses to start after a mere crash: {e}", n.id))
         })?;
         let raised = recovered.notes.iter().find(|n| matches!(n, palisade_wal::Note::TermRaised { .. }));
@@ -210,10 +238,16 @@ impl World {
                 recovered.tail.last()
             )
         });
-        self.raft.on_start(node, recovered.hard_state, None, Edge::default(), &recovered.blocks)?;
+        let (hard_state, snapshot, base) = (recovered.hard_state, recovered.snapshot, recovered.base);
+        self.raft.on_start(node, hard_state, snapshot, base, &recovered.blocks)?;
         let n = &mut self.nodes[node];
         let config = n.config(&self.options, &mut self.rng);
-        let shard = Shard::new(config, recovered, seed, n.clock.local(now));
+        let state = snapshot.map(|id| read_state(&n.disk, &n.identity, &config, id)).transpose();
+        let state = state.map_err(|e| Violation::new("R8", format!("node {}: {e}", n.id)))?;
+        if let (Some(id), Some(state)) = (snapshot, &state) {
+            self.raft.on_state(node, id.last, state.digest())?;
+        }
+        let shard = Shard::new(config, recovered, state, seed, n.clock.local(now));
         n.shard = Some(shard.map_err(|e| Violation::new("config", e.to_string()))?);
         self.run_turn(node)
     }
@@ -294,7 +328,11 @@ impl World {
         shard.apply_turn(local, &mut out);
         self.nodes[node].ears.note_decisions(local, &shard);
         self.nodes[node].shard = Some(shard);
-        self.look(node, applied)?;
+        let installed = out.notes.iter().filter_map(|note| match note {
+            Note::SnapshotInstalled(id) => Some(*id),
+            _ => None,
+        });
+        self.look(node, applied, installed.collect())?;
         self.perform(node, out)?;
         self.count_turn(node)
     }
@@ -366,11 +404,20 @@ impl World {
     }
 
     /// Looks at a node after a turn: its log, its status, what it applied, its state.
-    fn look(&mut self, node: usize, before: LogIndex) -> Checked {
+    fn look(&mut self, node: usize, before: LogIndex, installed: Vec<SnapshotId>) -> Checked {
+        self.look_at_snapshot(node)?;
         let Node { shard: Some(shard), ears, .. } = &mut self.nodes[node] else { return Ok(()) };
         let (shard, raft) = (&*shard, shard.raft());
         let status = raft.status();
         let leads = (status.role == Role::Leader).then_some(status.term);
+        let base = raft.base();
+        if !self.raft.accepted_log(node).reaches(&base) {
+            let id = raft.snapshot().filter(|id| id.edge() == base);
+            let id = id.ok_or_else(|| {
+                Violation::new("R8", format!("node {}'s log begins behind {base:?}", node + 1))
+            })?;
+            self.raft.on_installing(node, leads, id)?;
+        }
         let (keep, new) = changes(self.raft.accepted_log(node), raft);
         if keep.is_some() || !new.is_empty() {
             self.raft.on_accepted(node, leads, keep, &new)?;
@@ -391,7 +438,12 @@ impl World {
         self.trace.event(self.now, 5, &numbers);
         raft.check();
         let applied = shard.applied();
-        if applied > before {
+        let mut before = before;
+        for id in installed {
+            self.raft.on_installed(node, id)?;
+            before = before.max(id.last);
+        }
+        if applied >= before && applied > LogIndex(0) {
             let blocks: Vec<Block> =
                 raft.blocks_after(before).take_while(|b| b.last() <= applied).cloned().collect();
             self.raft.on_applied(node, &blocks)?;
@@ -523,6 +575,13 @@ impl World {
                 .map_err(|e| Violation::new("R9", format!("the hard state on the platter: {e}")))?;
             return self.raft.on_durable(node, Some(hard_state), None, &[]);
         }
+        if let Some(last) = restart_in(op) {
+            let id = self.raft.snapshot(node).filter(|id| id.last == last);
+            let id = id.ok_or_else(|| {
+                Violation::new("R8", format!("node {}'s log begins behind {last}", node + 1))
+            })?;
+            self.raft.on_install_durable(node, id)?;
+        }
         for block in blocks_in(op) {
             let entry = Entry::from(&block);
             let overwrites = entry.first <= self.raft.durable_log(node).last();
@@ -539,10 +598,14 @@ impl World {
     /// synced, and demands that this is what the checkers hold for durable.
     pub(crate) fn compare_with_platter(&mut self, node: usize) -> Checked {
         let n = &self.nodes[node];
-        let recovered = recover_shard(&n.disk.platter(), &n.identity, SHARD)
+        let recovered = recover_with(&n.disk.platter(), &n.identity, SHARD, self.options.mutants)
             .map_err(|e| Violation::new("R9", format!("node {}'s platter: {e}", n.id)))?;
         let known = self.raft.durable_log(node);
-        demand(Log::of(&recovered.blocks) == *known, "R9", || {
+        // A leader's snapshot that has its name already, and has not yet taken the place of the log, does so at
+        // the next start.
+        let restarts = recovered.notes.iter().any(|n| matches!(n, palisade_wal::Note::Restarted { .. }));
+        let whole = self.raft.whole_log(node, recovered.base, &recovered.blocks)?;
+        demand(restarts || whole == *known, "R9", || {
             format!(
                 "node {}'s platter has a log up to {}, written was {}",
                 n.id,
@@ -591,7 +654,11 @@ impl World {
 /// How a node's log in memory differs from what was last seen of it: where it was cut, and what was
 /// added.
 fn changes(seen: &Log, raft: &palisade_raft::Raft) -> (Option<LogIndex>, Vec<Block>) {
-    let holds = |e: &Entry| raft.blocks_after(e.last.prev()).next().is_some_and(|b| Entry::from(b) == *e);
+    // What the log begins behind was compared by its edge.
+    let behind = |e: &Entry| e.last <= raft.base().index;
+    let holds = |e: &Entry| {
+        behind(e) || raft.blocks_after(e.last.prev()).next().is_some_and(|b| Entry::from(b) == *e)
+    };
     let common = seen.last_where(holds);
     let cut = (common < seen.last()).then_some(common);
     (cut, raft.blocks_after(common).cloned().collect())

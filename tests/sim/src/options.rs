@@ -586,7 +586,7 @@ fn draw_workload(rng: &mut Rng) -> WorkloadOptions {
 
 fn draw_snapshots(rng: &mut Rng) -> SnapshotOptions {
     SnapshotOptions {
-        every_bytes: rng.between(2_000, 60_000),
+        every_bytes: if rng.per_mille(600) { rng.between(600, 5_000) } else { rng.between(2_000, 40_000) },
         keep_bytes: if rng.per_mille(600) { 0 } else { rng.between(100, 20_000) },
         window: rng.between(1, 8) as u32,
     }

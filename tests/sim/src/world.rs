@@ -158,6 +158,8 @@ pub struct World {
     pub(crate) now: Time,
     pub(crate) queue: Queue<Event>,
     pub(crate) trace: Trace,
+    /// Snapshots seen on platters.
+    pub(crate) snapshots: u64,
     pub(crate) network: Network,
     pub(crate) storm: Storm,
     pub(crate) rng: Rng,
@@ -213,6 +215,7 @@ impl World {
             queue: Queue::default(),
             trace: Trace::new(story),
             network,
+            snapshots: 0,
             storm,
             nodes,
             clients,
@@ -550,7 +553,7 @@ impl World {
     pub(crate) fn report(&self) -> Report {
         let (told, coalesced, anew, observed) = self.watch_counts();
         Report {
-            snapshots: 0,
+            snapshots: self.snapshots,
             installs: self.raft.installs,
             seed: self.options.seed,
             hash: self.trace.hash(),

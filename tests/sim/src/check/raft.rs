@@ -54,6 +54,12 @@ impl Log {
         self.0.get(place).filter(|e| e.first <= index)
     }
 
+    /// Whether this edge is one of its own.
+    pub fn reaches(&self, edge: &Edge) -> bool {
+        edge.index == LogIndex(0)
+            || self.at(edge.index).is_some_and(|e| (e.last, e.chain) == (edge.index, edge.chain))
+    }
+
     /// Whether it holds exactly this block.
     pub fn holds(&self, entry: &Entry) -> bool {
         self.at(entry.last).is_some_and(|e| e == entry)
@@ -261,6 +267,16 @@ impl RaftCheck {
         demand((edge.index, edge.term, edge.chain) == there, "R8", || {
             format!("node {} has a snapshot or log that meets at {edge:?}, committed is {there:?}", node + 1)
         })?;
+        Ok(log)
+    }
+
+    /// The log of a node that holds these blocks behind this committed edge.
+    ///
+    /// # Errors
+    /// R8 when the edge is not committed, or the blocks do not follow it.
+    pub fn whole_log(&self, node: usize, base: Edge, blocks: &[Block]) -> Result<Log, Violation> {
+        let mut log = self.committed_upto(node, base)?;
+        blocks.iter().try_for_each(|b| log.push(Entry::from(b)))?;
         Ok(log)
     }
 

@@ -101,6 +101,8 @@ pub(crate) struct Snapshots {
     stale: Vec<String>,
     writing: Option<Writing>,
     op: Option<OpId>,
+    /// That operation is of a snapshot that was given up while it was under way: its end is no step of the next.
+    op_is_orphan: bool,
     /// What is left of one that was given up; whether its removal has begun.
     scrap: Option<(String, bool)>,
     pub(crate) removals: VecDeque<Removal>,
@@ -126,6 +128,7 @@ impl Snapshots {
             stale,
             writing: None,
             op: None,
+            op_is_orphan: false,
             scrap: None,
             removals,
             ended: None,
@@ -211,6 +214,7 @@ impl Snapshots {
     /// The file of what was being written goes as soon as nothing works on it.
     fn give_up(&mut self) {
         let Some(writing) = self.writing.take() else { return };
+        self.op_is_orphan = self.op.is_some();
         if writing.step > Step::Rename {
             self.scrap = Some((snapshot_file(self.owner.shard, writing.edge.index), false));
         } else if writing.step > Step::Create || self.op.is_some() {
@@ -303,7 +307,10 @@ impl Snapshots {
             return Ok(false);
         }
         self.op = None;
-        // One that was given up meanwhile: its file is removed next.
+        if core::mem::take(&mut self.op_is_orphan) {
+            // Its file is removed next.
+            return Ok(true);
+        }
         let Some(w) = &mut self.writing else { return Ok(true) };
         let bytes = match result {
             Ok(bytes) => bytes,

@@ -60,7 +60,7 @@ fn boot(
     wal.segment_bytes = 128 * 1024;
     let mut config = ShardConfig::new(identity.node, raft, wal, identity.limits);
     change(&mut config);
-    Shard::new(config, recovered, seed, now).expect("a valid test value")
+    Shard::new(config, recovered, None, seed, now).expect("a valid test value")
 }
 
 fn palisade_raft_config(identity: &Identity) -> palisade_raft::Config {

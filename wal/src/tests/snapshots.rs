@@ -213,29 +213,46 @@ fn a_snapshot_beyond_the_log_restarts_it_behind_and_says_so() {
     }
 }
 
+/// A run in which a snapshot is given up with an operation under way, after so many were done.
+fn aborted_after(ops: usize) -> Run {
+    let mut run = Run::fresh();
+    run.grow(1, 3);
+    let edge = edge_of(run.log.last().unwrap());
+    run.wal.snapshot_begin(edge.index, edge.term, edge.chain, edge.clock_ms);
+    let mut given = chunks_of(&edge, 3).into_iter();
+    for _ in 0..ops {
+        run.begin();
+        run.end_one();
+        if run.wal.snapshot_wants_chunk() {
+            given.next().into_iter().for_each(|c| run.wal.snapshot_push(c));
+        }
+    }
+    run.begin();
+    run.wal.snapshot_abort();
+    assert!(!run.wal.is_writing_snapshot() && !run.wal.snapshot_wants_chunk());
+    run
+}
+
 #[test]
 fn an_aborted_snapshot_leaves_nothing_and_another_can_be_written() {
     for ops in 0..6 {
-        let mut run = Run::fresh();
-        run.grow(1, 3);
-        let edge = edge_of(run.log.last().unwrap());
-        run.wal.snapshot_begin(edge.index, edge.term, edge.chain, edge.clock_ms);
-        let mut given = chunks_of(&edge, 3).into_iter();
-        for _ in 0..ops {
-            run.begin();
-            run.end_one();
-            if run.wal.snapshot_wants_chunk() {
-                given.next().into_iter().for_each(|c| run.wal.snapshot_push(c));
-            }
-        }
-        run.begin();
-        run.wal.snapshot_abort();
-        assert!(!run.wal.is_writing_snapshot() && !run.wal.snapshot_wants_chunk());
+        let mut run = aborted_after(ops);
         run.settle();
         assert!(!run.names().iter().any(|n| n.starts_with("snap-")), "{:?}", run.names());
         assert_eq!((run.wal.take_snapshot_end(), run.wal.snapshot()), (None, None));
         let id = run.snapshot();
         assert_eq!(run.recovered().snapshot, Some(id));
+    }
+}
+
+/// Found by the simulator: the end of the old one's operation was taken for a step of the new one.
+#[test]
+fn another_snapshot_can_be_begun_while_an_operation_of_an_aborted_one_is_under_way() {
+    for ops in 0..6 {
+        let mut run = aborted_after(ops);
+        let id = run.snapshot();
+        assert_eq!(run.recovered().snapshot, Some(id));
+        assert_eq!(run.names().iter().filter(|n| n.starts_with("snap-")).count(), 1);
     }
 }
 

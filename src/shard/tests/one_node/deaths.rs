@@ -240,7 +240,7 @@ fn with_several_cores_the_last_of_them_ends_the_wait() {
         let mut config = ShardConfig::new(node.identity.node, raft, wal, node.identity.limits);
         config.client_cores = 3;
         node.disk.crash(&mut palisade_types::Rng::new(1));
-        Shard::new(config, recovered, 2, node.now).expect("a valid configuration")
+        Shard::new(config, recovered, None, 2, node.now).expect("a valid configuration")
     };
     node.lead();
     let session = node.open(1, 1_000);

@@ -232,7 +232,9 @@ mod tests {
     #[test]
     fn behind_a_gap_nothing_from_before_is_known_and_what_follows_is() {
         let mut h = History::new(100, 1 << 20);
-        (1..10).for_each(|revision| drop(h.push(&event(revision))));
+        for revision in 1..10 {
+            h.push(&event(revision));
+        }
         let before = h.end();
         h.begin_behind(LogIndex(50));
         assert!(h.start() > before && h.get(before - 1).is_none(), "who would be told next is overtaken");
@@ -240,7 +242,9 @@ mod tests {
         let number = h.push(&event(51));
         assert_eq!(h.get(number).map(revision_of), Some(LogIndex(51)));
         assert_eq!((h.after(LogIndex(50)), h.after(LogIndex(51))), (number, number + 1));
-        (52..400).for_each(|revision| drop(h.push(&event(revision))));
+        for revision in 52..400 {
+            h.push(&event(revision));
+        }
         assert!(h.floor() > LogIndex(50) && h.end() - h.start() <= 100);
     }
 

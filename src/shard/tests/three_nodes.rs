@@ -14,10 +14,14 @@ use palisade_types::{
 use palisade_wal::{Identity, SimDisk, WalConfig, hard_state_file, initial_hard_state, recover_shard};
 use palisade_wire::{Query, Request, Wait};
 
+#[path = "three_nodes/snapshots.rs"]
+mod snapshots;
+
 const SHARD: ShardId = ShardId(0);
 const CONN: ConnId = ConnId(1);
 
 struct Node {
+    identity: Identity,
     shard: Shard,
     disk: SimDisk,
     replies: Vec<(RequestId, Reply)>,
@@ -53,8 +57,8 @@ fn node(id: u32, change: &dyn Fn(&mut ShardConfig), now: Time) -> Node {
     let wal = WalConfig::new(&identity, SHARD, u64::from(id));
     let mut config = ShardConfig::new(identity.node, raft, wal, identity.limits);
     change(&mut config);
-    let shard = Shard::new(config, recovered, u64::from(id), now).expect("a valid configuration");
-    Node { shard, disk, replies: Vec::new() }
+    let shard = Shard::new(config, recovered, None, u64::from(id), now).expect("a valid configuration");
+    Node { identity, shard, disk, replies: Vec::new() }
 }
 
 impl Cluster {

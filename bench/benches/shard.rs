@@ -34,7 +34,7 @@ fn boot(now: Time) -> Shard {
     let raft = Config::new(identity.node, SHARD, identity.voters.clone());
     let wal = WalConfig::new(&identity, SHARD, 1);
     let config = ShardConfig::new(identity.node, raft, wal, identity.limits);
-    Shard::new(config, recovered, 1, now).expect("a configuration")
+    Shard::new(config, recovered, None, 1, now).expect("a configuration")
 }
 
 impl Server {

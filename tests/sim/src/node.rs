@@ -246,6 +246,7 @@ impl World {
         let state = state.map_err(|e| Violation::new("R8", format!("node {}: {e}", n.id)))?;
         if let (Some(id), Some(state)) = (snapshot, &state) {
             self.raft.on_state(node, id.last, state.digest())?;
+            self.watched.on_begun_behind(id.last);
         }
         let shard = Shard::new(config, recovered, state, seed, n.clock.local(now));
         n.shard = Some(shard.map_err(|e| Violation::new("config", e.to_string()))?);
@@ -441,6 +442,7 @@ impl World {
         let mut before = before;
         for id in installed {
             self.raft.on_installed(node, id)?;
+            self.watched.on_begun_behind(id.last);
             before = before.max(id.last);
         }
         if applied >= before && applied > LogIndex(0) {

@@ -366,6 +366,10 @@ impl Options {
         let deaf = on(&mut apart, |r| Rate::draw(r, (3_000, 15_000), 50, 4_000));
         options.faults.deaf = options.faults.deaf.or(deaf);
         options.snapshots = draw_snapshots(&mut Rng::new(seed ^ 0x5a9_0d1e));
+        if matches!(profile, Profile::Watches | Profile::Rough) && seed.is_multiple_of(2) {
+            // A watch goes on anywhere while no node begins behind a snapshot.
+            options.snapshots.every_bytes = 0;
+        }
         // Of these there is no harm; so they come often.
         options.faults.hand_overs = on(&mut apart, |r| Rate::draw(r, (700, 6_000), 1, 1));
         if profile == Profile::Leases {

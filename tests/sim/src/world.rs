@@ -284,7 +284,10 @@ impl World {
     /// S10 is judged while nothing goes wrong: in a storm a leader may serve that no quorum hears.
     fn look_at_bounds(&mut self) -> Checked {
         let calm = self.phase != Phase::Storm || self.options.faults.is_none();
-        let undisturbed = |node: &usize| calm && !self.nodes[*node].ears.is_deaf();
+        let sends =
+            |node: &usize| self.nodes[*node].shard.as_ref().is_some_and(|s| s.raft().is_sending_snapshot());
+        // Nor while its quorum may be waiting for a node that is sent a snapshot.
+        let undisturbed = |node: &usize| calm && !self.nodes[*node].ears.is_deaf() && !sends(node);
         let serving = self.serving().filter(undisturbed).map(|node| (node, self.term()));
         let grace = Duration::from_secs(1) + 4 * self.options.disk.spread;
         self.sessions.look(self.now, serving, grace)
@@ -480,14 +483,14 @@ impl World {
             let life = self.clients[client].life;
             self.resume_client(client, life)?;
         }
-        self.liveness.on_calm(self.now, self.raft.committed());
+        self.liveness.on_calm(self.now, self.raft.committed(), self.raft.installs);
         Ok(())
     }
 
     fn heal_all(&mut self) -> Checked {
         // A log that is full takes only what frees something, and soon there is nothing to free.
         if !self.witness.log_was_full() {
-            self.liveness.on_core_judged(self.now, self.raft.committed())?;
+            self.liveness.on_core_judged(self.now, self.raft.committed(), self.raft.installs)?;
         }
         self.trace.line(|| "everything is healed".into());
         for node in 0..self.nodes.len() {

@@ -13,13 +13,15 @@ const PROGRESS_MIN: u64 = 10;
 pub struct LivenessCheck {
     since: Time,
     committed: LogIndex,
+    installs: u64,
     carried: u64,
 }
 
 impl LivenessCheck {
     /// A quorum is healed.
-    pub fn on_calm(&mut self, now: Time, committed: LogIndex) {
+    pub fn on_calm(&mut self, now: Time, committed: LogIndex, installs: u64) {
         self.since = now;
+        self.installs = installs;
         self.committed = committed;
     }
 
@@ -39,13 +41,15 @@ impl LivenessCheck {
         })
     }
 
-    /// The time for progress is over.
+    /// The time for progress is over. A quorum that had to wait for a snapshot to be installed may have made none; that it
+    /// comes to some in the end is judged by L3.
     ///
     /// # Errors
     /// L2 when next to nothing was committed.
-    pub fn on_core_judged(&self, now: Time, committed: LogIndex) -> Checked {
+    pub fn on_core_judged(&self, now: Time, committed: LogIndex, installs: u64) -> Checked {
         let span = now.since(self.since);
-        demand(committed.0 >= self.committed.0 + PROGRESS_MIN, "L2", || {
+        let waited = installs > self.installs;
+        demand(waited || committed.0 >= self.committed.0 + PROGRESS_MIN, "L2", || {
             format!(
                 "{} to {committed} is all that was committed in {span:?} after a quorum was healed",
                 self.committed

@@ -37,6 +37,8 @@ pub struct Committed {
     last: LogIndex,
     /// So many events every node keeps at least.
     kept: usize,
+    /// The newest snapshot that a node has begun behind: of what was before, it knows no event.
+    begun_behind: LogIndex,
 }
 
 impl Committed {
@@ -44,12 +46,25 @@ impl Committed {
     pub fn new(history: usize) -> Committed {
         let model = Model::new(crate::node::limits(), SHARD);
         let (view, events) = (View::default(), Vec::new());
-        Committed { model, view, replayed: 0, events, last: LogIndex(0), kept: history / 2 }
+        Committed {
+            model,
+            view,
+            replayed: 0,
+            events,
+            last: LogIndex(0),
+            kept: history / 2,
+            begun_behind: LogIndex(0),
+        }
+    }
+
+    /// A node has begun behind a snapshot, at a start or by an installation.
+    pub fn on_begun_behind(&mut self, snapshot: LogIndex) {
+        self.begun_behind = self.begun_behind.max(snapshot);
     }
 
     /// Whether so much has happened since a revision that nodes may have forgotten some of it.
     fn may_be_forgotten(&self, revision: LogIndex) -> bool {
-        self.events.len() - self.after(revision) >= self.kept
+        revision < self.begun_behind || self.events.len() - self.after(revision) >= self.kept
     }
 
     /// Takes in what was committed meanwhile. `blocks` is the whole committed log.

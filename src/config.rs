@@ -246,6 +246,26 @@ impl Config {
 }
 
 impl Raw {
+    /// Sizes of the log and of what goes with it.
+    fn check_sizes(&self) -> Result<(), (&'static str, String)> {
+        if self.segment_bytes < 1 << 20
+            || self.segment_bytes > 1 << 30
+            || !self.segment_bytes.is_multiple_of(1 << 20)
+        {
+            let why =
+                format!("is {}: it must be a multiple of 1 MiB, from 1 MiB to 1 GiB", self.segment_bytes);
+            return Err(("segment_bytes", why));
+        }
+        if !(64 << 10..=1 << 40).contains(&self.snapshot_bytes) {
+            let why = format!("is {}: it must lie in 64 KiB to 1 TiB", self.snapshot_bytes);
+            return Err(("snapshot_bytes", why));
+        }
+        if self.log_bytes_max < 4 * self.segment_bytes {
+            return Err(("log_bytes_max", "must be at least four segments".into()));
+        }
+        Ok(())
+    }
+
     fn check(self, file: &Path) -> Result<Config, ConfigError> {
         let value = |key: &'static str, why: String| ConfigError::Value { file: file.to_owned(), key, why };
         if self.listen.is_empty() {
@@ -267,6 +287,7 @@ impl Raw {
         if !listen.ip().is_loopback() && !self.insecure {
             return Err(ConfigError::Exposed { file: file.to_owned(), listen });
         }
+        self.check_sizes().map_err(|(key, why)| value(key, why))?;
         let mut peers = BTreeMap::new();
         for (id, address) in self.peers {
             let number = id.parse::<u32>().ok().filter(|n| *n > 0);
@@ -281,21 +302,6 @@ impl Raw {
         }
         if self.cores.len() > 1 {
             return Err(value("cores", "names several CPUs: this version runs one core a node".into()));
-        }
-        if self.segment_bytes < 1 << 20
-            || self.segment_bytes > 1 << 30
-            || !self.segment_bytes.is_multiple_of(1 << 20)
-        {
-            let why =
-                format!("is {}: it must be a multiple of 1 MiB, from 1 MiB to 1 GiB", self.segment_bytes);
-            return Err(value("segment_bytes", why));
-        }
-        if !(64 << 10..=1 << 40).contains(&self.snapshot_bytes) {
-            let why = format!("is {}: it must lie in 64 KiB to 1 TiB", self.snapshot_bytes);
-            return Err(value("snapshot_bytes", why));
-        }
-        if self.log_bytes_max < 4 * self.segment_bytes {
-            return Err(value("log_bytes_max", "must be at least four segments".into()));
         }
         if self.heartbeat_ms < 10 || self.election_min_ms < 5 * self.heartbeat_ms {
             let why = "must be at least five heartbeats, and a heartbeat at least 10 ms".into();

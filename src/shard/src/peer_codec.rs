@@ -317,7 +317,7 @@ mod tests {
             let data = Bytes::from(alloc::vec![7; len]);
             let mut bytes = Vec::new();
             encode(ShardId(4), &Message::Snapshot(Snapshot { data, ..sample.clone() }), &mut bytes);
-            assert!(bytes.len() < palisade_wire::frame::FRAME_BYTES_MAX);
+            assert!(bytes.len() < palisade_wire::FRAME_BYTES_MAX);
             assert_eq!(decode(&Bytes::from(bytes)).is_ok(), fits);
         }
     }

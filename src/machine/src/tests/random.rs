@@ -156,8 +156,11 @@ fn run(seed: u64, shape: &Shape) -> BTreeMap<String, u64> {
     run.reached
 }
 
+/// Commands, each with where it stands.
+pub(super) type Log = Vec<(Applied, Vec<u8>)>;
+
 /// The commands of a few worlds, and their limits.
-pub(super) fn logs(seeds: u64) -> Vec<(ClusterLimits, Vec<(Applied, Vec<u8>)>)> {
+pub(super) fn logs(seeds: u64) -> Vec<(ClusterLimits, Log)> {
     let mut logs = Vec::new();
     for seed in 0..seeds {
         for (i, shape) in shapes().iter().enumerate() {

@@ -31,7 +31,7 @@ pub(super) fn restore(
 }
 
 /// A log of random commands, recorded with the limits under which they were made.
-fn logs() -> Vec<(ClusterLimits, Vec<(Applied, Vec<u8>)>)> {
+fn logs() -> Vec<(ClusterLimits, random::Log)> {
     random::logs(3)
 }
 

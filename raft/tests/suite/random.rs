@@ -123,13 +123,13 @@ impl World {
                     assert_eq!(self.cluster.propose(id, "work").is_err(), handing_over, "it leads");
                 }
             }
-            960..963 => self.transfer(),
-            963..975 => {
+            960..962 => self.transfer(),
+            962..970 => {
                 for id in self.cluster.leaders() {
                     let _ = self.cluster.round(id);
                 }
             }
-            975..990 => {
+            970..990 => {
                 for id in self.cluster.ids() {
                     match self.rng.below(3) {
                         0 => {}

@@ -98,6 +98,10 @@ fn whole_clusters_break_no_rule() {
     assert!(refused > 0, "no zombie was refused: the runs prove nothing about fences");
     assert!(sum(|r| r.told) > 10_000 && sum(|r| r.coalesced) > 50, "watchers were told too little");
     assert!((20..2_000).contains(&sum(|r| r.anew)), "watches began anew {} times", sum(|r| r.anew));
+    assert!(
+        sum(|r| r.snapshots) > 5_000 && sum(|r| r.installs) > 100,
+        "snapshots were taken or installed too seldom"
+    );
     assert!(sum(|r| r.observed) > 100, "observers of elections were told too little");
     assert!(sum(|r| r.ousted) > 500, "operators did too little");
     assert!(sum(|r| r.puts) > 5_000, "too little was put");
